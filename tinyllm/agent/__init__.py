@@ -1,0 +1,1 @@
+"""Tokens to actions: tools, the protocol of a transcript, the loop and its backends."""

@@ -1,0 +1,175 @@
+"""The agent's protocol: which pieces a transcript is made of, and how a call is read.
+
+Public: `prompt_ids`, `prompt_pieces`, `encode_pieces`, `clean_task`,
+`observation_literal`, `call_text`, `parse_call` and the scaffolding constants.
+
+    TOOLS: calc(expression) read_file(path) answer(text)
+    TASK: What is 4871 * 209?
+    THOUGHT: I need the product.
+    CALL: {"tool":"calc","args":{"expression":"4871*209"}}
+    OBSERVATION: "1018039"
+    THOUGHT: …
+
+A transcript is token ids: bos, then each piece encoded alone. The harness writes the
+scaffolding, the model fills the slots after THOUGHT and CALL, and every other text is
+one line, so that nothing in it can begin a line of the protocol. The trainer builds its
+corpus from the same pieces: the model has seen every boundary that it will meet.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from tinyllm.errors import ProtocolError, UsageError
+
+TOOLS = "TOOLS: "
+TASK = "\nTASK: "
+THOUGHT = "\nTHOUGHT: "
+CALL = "\nCALL: "
+OBSERVATION = "\nOBSERVATION: "
+END = "\n"  # after the final call, before eos; written by the trainer only
+
+THOUGHT_CEILING = 24  # tokens
+CALL_CEILING = 96  # tokens
+OBSERVATION_LIMIT = 160  # characters, before escaping
+CALL_LIMIT = 2048  # characters of a free reply that are looked at
+CUT = "…"
+
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class Encoder(Protocol):
+    """What the protocol needs of a tokenizer."""
+
+    @property
+    def bos_id(self) -> int: ...
+
+    def encode(self, text: str) -> list[int]: ...
+
+
+def prompt_pieces(tools_text: str, task: str) -> list[str]:
+    """The pieces from the start to the end of the task; THOUGHT comes next.
+
+    UsageError if nothing of the task is left after cleaning.
+    """
+    return [TOOLS, _one_line(tools_text), TASK, clean_task(task)]
+
+
+def encode_pieces(tokenizer: Encoder, pieces: Iterable[str]) -> list[int]:
+    """The ids of each piece encoded alone, in order; no bos and no special ids."""
+    return [token_id for piece in pieces for token_id in tokenizer.encode(piece)]
+
+
+def prompt_ids(tokenizer: Encoder, tools_text: str, task: str) -> list[int]:
+    """The first ids of a transcript: bos, then the pieces of tools and task."""
+    pieces = prompt_pieces(tools_text, task)
+    return [tokenizer.bos_id, *encode_pieces(tokenizer, pieces)]
+
+
+def clean_task(task: str) -> str:
+    """The task as one stripped line: runs of line breaks and controls become a space.
+
+    UsageError if nothing is left.
+    """
+    line = _one_line(task)
+    if not line:
+        raise UsageError(f"the task is empty ({task!r:.60}): say what is to be done")
+    return line
+
+
+def observation_literal(text: str, limit: int = OBSERVATION_LIMIT) -> str:
+    """A tool's output as a JSON string literal on one line.
+
+    A text longer than `limit` characters is cut to `limit`, the last being "…".
+    """
+    if len(text) > limit:
+        text = text[: limit - len(CUT)] + CUT
+    return _one_line_json(text)
+
+
+def call_text(tool: str, args: dict[str, Any]) -> str:
+    """A call as compact JSON on one line, as the grammar writes it and training shows.
+
+    >>> call_text("calc", {"expression": "1+1"})
+    '{"tool":"calc","args":{"expression":"1+1"}}'
+    """
+    return _one_line_json({"tool": tool, "args": args})
+
+
+def parse_call(text: str) -> tuple[str, dict[str, Any]]:
+    """The tool and the arguments of the one object with which a free reply begins.
+
+    What follows the first object is ignored: a second call, a forged observation.
+    ProtocolError if it is no strict JSON, repeats a key, is longer than CALL_LIMIT
+    characters, or is anything but {"tool": text, "args": object}.
+    """
+    found = _first_object(text.strip())
+    if set(found) != {"tool", "args"}:
+        raise ProtocolError(f"a call has the keys tool and args, not {_keys(found)}")
+    tool, args = found["tool"], found["args"]
+    if not isinstance(tool, str) or not isinstance(args, dict):
+        raise ProtocolError('"tool" must be a text and "args" an object')
+    return tool, args
+
+
+def _first_object(text: str) -> dict[str, Any]:
+    """The JSON object at the start of the text, read strictly."""
+    if not text.startswith("{"):
+        raise ProtocolError('a call must begin with {"tool": and end with }')
+    if len(text) > CALL_LIMIT:
+        raise ProtocolError(f"a call may have {CALL_LIMIT} characters, not {len(text)}")
+    try:
+        found, _ = _DECODER.raw_decode(text)
+        json.dumps(found, ensure_ascii=False).encode()  # refuses lone surrogates
+    except (ValueError, RecursionError) as error:
+        reason = error.msg if isinstance(error, json.JSONDecodeError) else "bad value"
+        raise ProtocolError(f"the call is no strict JSON: {reason}") from error
+    assert isinstance(found, dict)
+    return found
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of these pairs; a key given twice is an error, not a choice."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ProtocolError(f"a key is given twice among {_keys(dict(pairs))}")
+    return found
+
+
+def _finite(text: str) -> float:
+    """The number; NaN, Infinity and 1e999 are no JSON numbers."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ProtocolError(f"the number {text:.20} is not finite")
+    return number
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_unique, parse_float=_finite, parse_constant=_finite
+)
+
+
+def _keys(found: dict[str, Any]) -> str:
+    """The keys for a message, cut to a readable length."""
+    return f"{', '.join(map(repr, found)) or 'none':.60}"
+
+
+def _one_line(text: str) -> str:
+    """The text without line breaks, control characters and lone surrogates."""
+    spaced = re.sub(f"{_CONTROL.pattern}+", " ", text)
+    return _SURROGATE.sub("\ufffd", spaced).strip()
+
+
+def _one_line_json(value: Any) -> str:
+    """Compact JSON in which every line break and control character is escaped.
+
+    json escapes those below U+0020; U+007F to U+009F, U+2028 and U+2029 are added.
+    """
+    raw = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    escaped = _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", raw)
+    return _SURROGATE.sub("\ufffd", escaped)
