@@ -1,7 +1,7 @@
 """The agent's protocol: which pieces a transcript is made of, and how a call is read.
 
 Public: `prompt_ids`, `prompt_pieces`, `encode_pieces`, `clean_task`,
-`observation_literal`, `call_text`, `parse_call` and the scaffolding constants.
+`one_line`, `observation_literal`, `call_text`, `parse_call` and the constants.
 
     TOOLS: calc(expression) read_file(path) answer(text)
     TASK: What is 4871 * 209?
@@ -47,9 +47,13 @@ class Encoder(Protocol):
     """What the protocol needs of a tokenizer."""
 
     @property
-    def bos_id(self) -> int: ...
+    def bos_id(self) -> int:
+        """The id that begins every transcript."""
+        ...
 
-    def encode(self, text: str) -> list[int]: ...
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text, never special ones."""
+        ...
 
 
 def prompt_pieces(tools_text: str, task: str) -> list[str]:
@@ -57,7 +61,7 @@ def prompt_pieces(tools_text: str, task: str) -> list[str]:
 
     UsageError if nothing of the task is left after cleaning.
     """
-    return [TOOLS, _one_line(tools_text), TASK, clean_task(task)]
+    return [TOOLS, one_line(tools_text), TASK, clean_task(task)]
 
 
 def encode_pieces(tokenizer: Encoder, pieces: Iterable[str]) -> list[int]:
@@ -76,7 +80,7 @@ def clean_task(task: str) -> str:
 
     UsageError if nothing is left.
     """
-    line = _one_line(task)
+    line = one_line(task)
     if not line:
         raise UsageError(f"the task is empty ({task!r:.60}): say what is to be done")
     return line
@@ -159,7 +163,7 @@ def _keys(found: dict[str, Any]) -> str:
     return f"{', '.join(map(repr, found)) or 'none':.60}"
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
     """The text without line breaks, control characters and lone surrogates."""
     spaced = re.sub(f"{_CONTROL.pattern}+", " ", text)
     return _SURROGATE.sub("\ufffd", spaced).strip()

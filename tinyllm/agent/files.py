@@ -1,0 +1,85 @@
+"""Reading inside one folder, whatever path is asked for.
+
+Public: `folder`, `read_text`, `list_names`.
+
+A path is resolved first, links and `..` included, and then must lie in the root; what
+lies outside gives one and the same error whether it exists or not.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from tinyllm.errors import ToolError
+
+BYTE_LIMIT = 65_536  # a larger file is refused, and never more than this is read
+NAME_LIMIT = 50  # names in a listing
+
+
+def folder(root: str | Path) -> Path:
+    """The root, resolved; ToolError if it is no folder."""
+    resolved = Path(root).resolve()
+    if not resolved.is_dir():
+        raise ToolError(f"the root must be an existing folder, not {str(root)!r}")
+    return resolved
+
+
+def read_text(root: Path, path: str) -> str:
+    """The text of a file inside the root, without one trailing line break.
+
+    ToolError if it leaves the root, is missing, is no regular file, is larger than
+    BYTE_LIMIT bytes or is not UTF-8.
+    """
+    shown = repr(path if len(path) <= 60 else path[:59] + "…")
+    data = _read_bytes(_inside(root, path, shown), shown)
+    if len(data) > BYTE_LIMIT:
+        raise ToolError(f"{shown} has more than {BYTE_LIMIT} bytes, too many to read")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ToolError(f"{shown} is not a text file (no UTF-8)") from error
+    return text.removesuffix("\n").removesuffix("\r")
+
+
+def list_names(root: Path) -> str:
+    """The files directly in the root, sorted, hidden ones left out: "a.txt, b.txt"."""
+    try:
+        with os.scandir(root) as entries:
+            names = sorted(e.name for e in entries if e.is_file() and e.name[0] != ".")
+    except OSError as error:
+        raise ToolError("the folder cannot be read") from error
+    if len(names) > NAME_LIMIT:
+        names = [*names[:NAME_LIMIT], "…"]
+    return ", ".join(names) or "no files"
+
+
+def _inside(root: Path, path: str, shown: str) -> Path:
+    """The resolved path; ToolError if it does not lie in the root."""
+    try:
+        full = (root / path).resolve()
+    except (OSError, ValueError, RuntimeError) as error:  # too long, NUL, link circle
+        raise ToolError(f"{shown} is not a path that can be read") from error
+    if not full.is_relative_to(root):
+        raise ToolError(f"{shown} lies outside the folder that may be read")
+    return full
+
+
+def _read_bytes(full: Path, shown: str) -> bytes:
+    """At most BYTE_LIMIT + 1 bytes of a regular file.
+
+    Opened without following a link put there since and without waiting for a pipe.
+    """
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    try:
+        with open(os.open(full, flags), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise ToolError(f"{shown} is not a regular file")
+            return file.read(BYTE_LIMIT + 1)
+    except IsADirectoryError as error:
+        raise ToolError(f"{shown} is a folder, not a file") from error
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise ToolError(f"there is no file {shown}") from error
+    except OSError as error:
+        raise ToolError(f"{shown} cannot be read") from error

@@ -1,0 +1,234 @@
+"""What an agent can do: tools made from typed Python functions, and a registry of them.
+
+Public: `Tool`, `Registry`, `default`, and the tools `calc`, `read_file`, `list_files`,
+`remember`, `answer`.
+
+The JSON Schema of a tool is read off its signature with `inspect`: four types are
+enough for a course, so no validation library is needed. A tool that fails is no
+exception for the loop but an observation "error: …", to which the model can react.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tinyllm.agent.calculator import calc
+from tinyllm.agent.files import folder, list_names, read_text
+from tinyllm.errors import ToolError
+
+__all__ = [
+    "ANSWER",
+    "Registry",
+    "Tool",
+    "answer",
+    "calc",
+    "default",
+    "list_files",
+    "read_file",
+    "remember",
+]
+
+ANSWER = "answer"  # the tool that ends a run
+NOTE_LIMIT = 100  # notes that remember() holds
+MESSAGE_LIMIT = 120  # characters of a foreign exception's message
+
+_JSON_TYPES: dict[type, str] = {
+    str: "string",
+    int: "integer",
+    float: "number",
+    bool: "boolean",
+}
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A function that a model may call, with the JSON Schema of its arguments."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+    function: Callable[..., object]
+
+    @classmethod
+    def of(cls, function: Callable[..., object]) -> Tool:
+        """The tool made from a function whose parameters are str, int, float or bool.
+
+        Name, description and schema are the function's name, the first line of its
+        docstring and its signature; a parameter with a default may be left out.
+        ToolError if one of them is missing or of another kind.
+        """
+        name = function.__name__
+        if not (name.isidentifier() and name.isascii()):
+            raise ToolError(f"a tool needs a plain name, not {name!r}: use def")
+        if not (doc := inspect.getdoc(function)):
+            raise ToolError(f"the tool {name} needs a docstring that says what it does")
+        return cls(name, doc.splitlines()[0], _parameters(function), function)
+
+    def check(self, args: dict[str, Any]) -> None:
+        """Raise ToolError unless the arguments fit the schema."""
+        wanted = self.parameters["properties"]
+        for key in args:
+            if key not in wanted:
+                takes = ", ".join(wanted) or "no arguments"
+                raise ToolError(f"{self.name} takes {takes}, not {key!r:.40}")
+        for key in self.parameters["required"]:
+            if key not in args:
+                raise ToolError(f"{self.name} needs {key}")
+        for key, value in args.items():
+            if not _is_a(value, wanted[key]["type"]):
+                raise ToolError(f"{key} must be of type {wanted[key]['type']}")
+
+
+class Registry:
+    """An ordered, unchanging set of tools with unique names.
+
+    Takes tools and plain functions alike: `Registry([calc, read_file("."), answer])`.
+    """
+
+    def __init__(self, tools: Iterable[Tool | Callable[..., object]]) -> None:
+        made = [tool if isinstance(tool, Tool) else Tool.of(tool) for tool in tools]
+        self._tools = {tool.name: tool for tool in made}
+        if len(self._tools) != len(made):
+            names = ", ".join(tool.name for tool in made)
+            raise ToolError(f"each tool needs a name of its own: {names}")
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def __iter__(self) -> Iterator[Tool]:
+        return iter(self._tools.values())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tools
+
+    def describe(self) -> str:
+        """The tools as the prompt lists them: "calc(expression) answer(text)"."""
+        lists = (f"{t.name}({', '.join(t.parameters['properties'])})" for t in self)
+        return " ".join(lists)
+
+    def schema(self) -> dict[str, Any]:
+        """The JSON Schema of one call: {"tool": name, "args": {…}} of one of the tools.
+
+        ToolError if there are no tools.
+        """
+        if not self._tools:
+            raise ToolError("no tools, so no call is possible: register at least one")
+        calls = [{"tool": {"const": t.name}, "args": t.parameters} for t in self]
+        return {"anyOf": [_object_schema(call, list(call)) for call in calls]}
+
+    def run(self, name: str, args: dict[str, Any]) -> str:
+        """What the tool returns, as text; ToolError whatever goes wrong inside it.
+
+        Only KeyboardInterrupt passes through.
+        """
+        if name not in self._tools:
+            known = ", ".join(self._tools)
+            raise ToolError(f"there is no tool {name!r:.40}, only {known}")
+        tool = self._tools[name]
+        tool.check(args)
+        try:
+            return str(tool.function(**args))
+        except ToolError:
+            raise
+        except (Exception, SystemExit) as error:
+            reason = f"{type(error).__name__}: {error}"[:MESSAGE_LIMIT]
+            raise ToolError(f"{name} failed with {reason}") from error
+
+    def call(self, name: str, args: dict[str, Any]) -> str:
+        """The observation of a call: the tool's text, or "error: …" and the reason."""
+        try:
+            return self.run(name, args)
+        except ToolError as error:
+            return f"error: {error}"
+
+
+def answer(text: str) -> str:
+    """Give the final answer."""
+    return text
+
+
+def read_file(root: str | Path = ".") -> Tool:
+    """The tool that reads a text file inside one folder (see `files.read_text`)."""
+    inside = folder(root)
+
+    def read_file(path: str) -> str:
+        """Read a text file."""
+        return read_text(inside, path)
+
+    return Tool.of(read_file)
+
+
+def list_files(root: str | Path = ".") -> Tool:
+    """The tool that lists the files of one folder (see `files.list_names`)."""
+    inside = folder(root)
+
+    def list_files() -> str:
+        """List the files that can be read."""
+        return list_names(inside)
+
+    return Tool.of(list_files)
+
+
+def remember(notes: list[str] | None = None) -> Tool:
+    """The tool that appends a text to `notes`, of which the caller keeps hold."""
+    kept = [] if notes is None else notes
+
+    def remember(text: str) -> str:
+        """Keep a note."""
+        if len(kept) >= NOTE_LIMIT:
+            raise ToolError(f"there are {NOTE_LIMIT} notes already")
+        kept.append(text)
+        return "saved"
+
+    return Tool.of(remember)
+
+
+def default(root: str | Path = ".") -> Registry:
+    """The registry of calc, read_file (inside the root) and answer."""
+    return Registry([calc, read_file(root), answer])
+
+
+def _parameters(function: Callable[..., object]) -> dict[str, Any]:
+    """The JSON Schema of the function's arguments."""
+    try:
+        found = inspect.signature(function, eval_str=True).parameters
+    except (NameError, TypeError, ValueError) as error:
+        raise ToolError(f"{function.__name__} has types that are unknown") from error
+    properties = {name: {"type": _json_type(p)} for name, p in found.items()}
+    required = [name for name, p in found.items() if p.default is p.empty]
+    return _object_schema(properties, required)
+
+
+def _json_type(parameter: inspect.Parameter) -> str:
+    """The JSON type of a parameter; ToolError if it has none or cannot be named."""
+    by_name = parameter.kind in (
+        parameter.POSITIONAL_OR_KEYWORD,
+        parameter.KEYWORD_ONLY,
+    )
+    if not by_name or parameter.annotation not in _JSON_TYPES:
+        raise ToolError(
+            f"parameter {parameter}: give it a type, str, int, float or bool"
+        )
+    return _JSON_TYPES[parameter.annotation]
+
+
+def _object_schema(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
+    """The schema of an object that has these properties and no others."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
+    }
+
+
+def _is_a(value: object, json_type: str) -> bool:
+    """Whether a JSON value has a type; true and false are no numbers."""
+    kinds = {"string": str, "integer": int, "number": (int, float), "boolean": bool}
+    if isinstance(value, bool):
+        return json_type == "boolean"
+    return isinstance(value, kinds[json_type])  # type: ignore[arg-type]
