@@ -1,0 +1,1 @@
+"""Files to weights and back: safetensors, model folders, where named models are."""

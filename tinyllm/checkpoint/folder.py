@@ -1,0 +1,72 @@
+"""A model as a folder: config.json, model.safetensors and tokenizer.json.
+
+The same three files that Hugging Face's tools read and write for a Llama.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from tinyllm.checkpoint import safetensors
+from tinyllm.errors import CheckpointError, ModelNotFoundError
+from tinyllm.model.config import Config
+from tinyllm.model.transformer import Model, check_weights
+from tinyllm.text.bpe import BPE
+
+CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
+
+
+def load_folder(path: str | os.PathLike[str], exact: bool = True) -> tuple[Model, BPE]:
+    """Return the model and the tokenizer that a folder holds.
+
+    Raises ModelNotFoundError where a file is absent, CheckpointError where one is
+    damaged or does not fit the others.
+    """
+    folder = Path(path)
+    for name in (CONFIG, WEIGHTS, TOKENIZER):
+        if not (folder / name).is_file():
+            raise ModelNotFoundError(f"{folder} is not a model folder: no {name} in it")
+    config = _read_config(folder / CONFIG)
+    tokenizer = BPE.load(folder / TOKENIZER)
+    if tokenizer.vocab_size > config.vocab_size:
+        raise CheckpointError(
+            f"{folder}: the tokenizer has {tokenizer.vocab_size} ids, "
+            f"the model only {config.vocab_size}"
+        )
+    return Model(config, safetensors.read(folder / WEIGHTS), exact), tokenizer
+
+
+def save_folder(
+    path: str | os.PathLike[str],
+    config: Config,
+    weights: Mapping[str, NDArray[Any]],
+    tokenizer: BPE,
+    dtype: str = "F16",
+) -> None:
+    """Write a model folder that `load_folder` and other engines read."""
+    check_weights(config, weights)
+    folder = Path(path)
+    folder.mkdir(parents=True, exist_ok=True)
+    values = config.to_hf() | {
+        "bos_token_id": tokenizer.bos_id,
+        "eos_token_id": min(tokenizer.eos_ids),
+        "torch_dtype": {"F16": "float16", "F32": "float32"}.get(dtype, dtype),
+    }
+    safetensors.write(folder / WEIGHTS, weights, dtype)
+    tokenizer.save(folder / TOKENIZER)
+    text = json.dumps(values, indent=2) + "\n"
+    (folder / CONFIG).write_text(text, encoding="utf-8")
+
+
+def _read_config(path: Path) -> Config:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path} is not JSON: {error}") from None
+    return Config.from_hf(values)

@@ -1,0 +1,200 @@
+"""Weights in one file: `read` and `write` the safetensors format.
+
+The file is 8 bytes of header length (little endian), a JSON header that gives each
+tensor's dtype, shape and byte range, then the bytes. Nothing in it can run. A header is
+checked against the size of the file before anything is allocated.
+https://github.com/huggingface/safetensors#format
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import mmap
+import os
+import struct
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tinyllm.errors import CheckpointError
+
+Array = NDArray[np.float32]
+LARGEST_HEADER = 100_000_000  # bytes, the format's own limit
+_BITS = {"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "BOOL": 8, "U8": 8, "I8": 8}
+_BITS |= {"F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8, "I16": 16, "U16": 16, "F16": 16}
+_BITS |= {"BF16": 16, "I32": 32, "U32": 32, "F32": 32, "C64": 64, "F64": 64}
+_BITS |= {"I64": 64, "U64": 64}
+_READABLE = {"F16": "<f2", "BF16": "<u2", "F32": "<f4"}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where one tensor lies: bytes begin to end, counted from the end of the header."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    begin: int
+    end: int
+
+
+def read(path: str | os.PathLike[str]) -> dict[str, Array]:
+    """Return every tensor of a safetensors file as float32, by name.
+
+    Reads F32, F16 and BF16. Raises CheckpointError for anything the format forbids.
+    """
+    with open(path, "rb") as file:
+        entries, start = read_header(file, str(path))
+        for name, entry in entries.items():
+            if entry.dtype not in _READABLE:
+                raise CheckpointError(
+                    f"{path}: tensor {name!r} is {entry.dtype}; "
+                    f"expected one of {', '.join(_READABLE)}"
+                )
+        if not any(entry.end for entry in entries.values()):
+            return {n: np.zeros(e.shape, np.float32) for n, e in entries.items()}
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+            return {n: _tensor(mapped, start, e) for n, e in entries.items()}
+
+
+def read_header(file: IO[bytes], name: str) -> tuple[dict[str, Entry], int]:
+    """Return the entries of an open file and the offset where its tensors begin.
+
+    Raises CheckpointError unless the byte ranges cover the rest of the file exactly.
+    """
+    size = os.fstat(file.fileno()).st_size
+    prefix = file.read(8)
+    if len(prefix) < 8:
+        raise CheckpointError(
+            f"{name}: {size} bytes are too few for a safetensors file"
+        )
+    (length,) = struct.unpack("<Q", prefix)
+    if length > LARGEST_HEADER or length > size - 8:
+        raise CheckpointError(
+            f"{name}: header of {length} bytes in a file of {size}: is it safetensors?"
+        )
+    header = _parse(file.read(length), name)
+    header.pop("__metadata__", None)
+    entries = {key: _entry(key, value, name) for key, value in header.items()}
+    _check_cover(entries, size - 8 - length, name)
+    return entries, 8 + length
+
+
+def write(
+    path: str | os.PathLike[str],
+    tensors: Mapping[str, NDArray[Any]],
+    dtype: str = "F32",
+) -> None:
+    """Write the tensors to a safetensors file as F32 or F16, whole or not at all.
+
+    Raises CheckpointError for another dtype or a value that F16 cannot hold.
+    """
+    if dtype not in ("F16", "F32"):
+        raise CheckpointError(f"cannot write {dtype!r}: choose 'F16' or 'F32'")
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    bodies, offset = [], 0
+    for name, tensor in sorted(tensors.items()):
+        bodies.append(_encode(name, tensor, dtype))
+        span = [offset, offset + bodies[-1].nbytes]
+        header[name] = {"dtype": dtype, "shape": tensor.shape, "data_offsets": span}
+        offset = span[1]
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # tensors begin at a multiple of 8
+    _replace(Path(path), [struct.pack("<Q", len(text)), text, *bodies])
+
+
+def _parse(raw: bytes, name: str) -> dict[str, Any]:
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(dict(pairs)) < len(pairs):
+            raise ValueError("a key stands twice")
+        return dict(pairs)
+
+    try:
+        if not raw.startswith(b"{"):
+            raise ValueError("it does not begin with '{'")
+        header = json.loads(raw.decode("utf-8"), object_pairs_hook=unique)
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{name}: the header is not JSON: {error}") from None
+    metadata = header.get("__metadata__", {})
+    if not isinstance(metadata, dict) or not all(
+        isinstance(text, str) for text in metadata.values()
+    ):
+        raise CheckpointError(f"{name}: __metadata__ must map names to texts")
+    return header  # type: ignore[no-any-return]
+
+
+def _entry(key: str, value: Any, name: str) -> Entry:
+    where = f"{name}: tensor {key!r}"
+    if not isinstance(value, dict) or value.keys() != {
+        "dtype",
+        "shape",
+        "data_offsets",
+    }:
+        raise CheckpointError(f"{where} needs exactly dtype, shape and data_offsets")
+    dtype, shape, offsets = value["dtype"], value["shape"], value["data_offsets"]
+    if not isinstance(dtype, str) or dtype not in _BITS:
+        raise CheckpointError(f"{where} has the unknown dtype {dtype!r}")
+    if not _are_sizes(shape) or not _are_sizes(offsets) or len(offsets) != 2:
+        raise CheckpointError(f"{where}: shape and data_offsets must be whole numbers")
+    begin, end = offsets
+    if 8 * (end - begin) != math.prod(shape) * _BITS[dtype]:
+        raise CheckpointError(
+            f"{where}: bytes {begin} to {end} do not hold {dtype} of shape {shape}"
+        )
+    return Entry(dtype, tuple(shape), begin, end)
+
+
+def _are_sizes(values: Any) -> bool:
+    return isinstance(values, list) and all(
+        type(n) is int and 0 <= n < 2**63 for n in values
+    )
+
+
+def _check_cover(entries: Mapping[str, Entry], size: int, name: str) -> None:
+    """Raise CheckpointError unless the ranges follow each other from 0 to size."""
+    at = 0
+    for key, entry in sorted(entries.items(), key=lambda e: (e[1].begin, e[1].end)):
+        if entry.begin != at:
+            raise CheckpointError(
+                f"{name}: tensor {key!r} begins at byte {entry.begin}, expected {at}"
+            )
+        at = entry.end
+    if at != size:
+        raise CheckpointError(f"{name}: tensors end at byte {at}, the file at {size}")
+
+
+def _tensor(mapped: mmap.mmap, start: int, entry: Entry) -> Array:
+    count = math.prod(entry.shape)
+    kind = np.dtype(_READABLE[entry.dtype])
+    raw = np.frombuffer(mapped, kind, count, start + entry.begin) if count else None
+    if raw is None:
+        return np.zeros(entry.shape, np.float32)
+    if entry.dtype == "BF16":  # the upper half of a float32
+        return (raw.astype(np.uint32) << 16).view(np.float32).reshape(entry.shape)
+    return raw.astype(np.float32).reshape(entry.shape)
+
+
+def _encode(name: str, tensor: NDArray[Any], dtype: str) -> NDArray[Any]:
+    with np.errstate(over="ignore"):
+        stored = np.asarray(tensor, dtype=_READABLE[dtype], order="C")
+    if not np.array_equal(np.isfinite(tensor), np.isfinite(stored)):
+        raise CheckpointError(f"tensor {name!r} has values too large for {dtype}")
+    return stored
+
+
+def _replace(path: Path, parts: list[Any]) -> None:
+    """Write the parts beside the path, then move them there in one step."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name + ".")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            for part in parts:
+                file.write(part)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,1 @@
+"""Logits to next tokens: sampling, session, generate."""

@@ -1,0 +1,1 @@
+"""Token ids to logits: config, layers, cache and transformer, in that order."""

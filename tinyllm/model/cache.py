@@ -1,0 +1,46 @@
+"""The keys and values of the positions seen so far: `KVCache`.
+
+Only the first `length` positions count. Whatever lies beyond is never read, so moving
+`length` back forgets without erasing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tinyllm.errors import InferenceError
+from tinyllm.model.config import Config
+from tinyllm.model.layers import Array
+
+
+class KVCache:
+    """Room for the keys and values of one sequence, allocated once.
+
+    `k` and `v` are float32 (L, K, n_ctx, E); `length` positions of them are held.
+    """
+
+    def __init__(self, config: Config) -> None:
+        shape = (config.n_layers, config.n_kv_heads, config.n_ctx, config.head_dim)
+        self.k: Array = np.empty(shape, np.float32)
+        self.v: Array = np.empty(shape, np.float32)
+        self.length = 0
+
+    def write(self, layer: int, start: int, k: Array, v: Array) -> tuple[Array, Array]:
+        """Store k, v (T, K, E) from position `start`; return all up to there (K, S, E).
+
+        `length` stays: the model moves it when every layer has been written.
+        """
+        stop = start + len(k)
+        held_k, held_v = self.k[layer, :, :stop], self.v[layer, :, :stop]  # (K, S, E)
+        held_k[:, start:] = k.swapaxes(0, 1)
+        held_v[:, start:] = v.swapaxes(0, 1)
+        return held_k, held_v
+
+    def rewind(self, n: int) -> None:
+        """Keep the first n positions. Raises InferenceError unless 0 <= n <= length."""
+        if not isinstance(n, int) or isinstance(n, bool) or not 0 <= n <= self.length:
+            raise InferenceError(
+                f"cannot rewind to {n!r}: {self.length} positions are held, "
+                f"so give a whole number from 0 to {self.length}"
+            )
+        self.length = n

@@ -1,0 +1,190 @@
+"""The forward pass of a Llama: `Model`, token ids in, logits out.
+
+Every size is in `Config`, every weight in a plain dict under Hugging Face's names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tinyllm.errors import (
+    CheckpointError,
+    ContextFullError,
+    InferenceError,
+    InvalidTokenError,
+    PromptTooShortError,
+)
+from tinyllm.model.cache import KVCache
+from tinyllm.model.config import Config, weight_shapes
+from tinyllm.model.layers import (
+    Array,
+    Dense,
+    Weight,
+    attend_blocks,
+    attend_rows,
+    linear,
+    rms_norm,
+    rope,
+    rope_tables,
+    swiglu,
+)
+
+Weights = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The weights of one layer; q, k, v and gate, up are stacked to save products."""
+
+    attention_norm: Array  # (D,)
+    qkv: Weight  # ((H + 2K) E, D)
+    out: Weight  # (D, H E)
+    mlp_norm: Array  # (D,)
+    gate_up: Weight  # (2F, D)
+    down: Weight  # (D, F)
+
+
+class Model:
+    """A Llama that turns token ids into logits, with or without a cache.
+
+    With `exact`, a row's result is the same bits whatever was forwarded with it;
+    without, long inputs are faster and agree to about 1e-4. Raises CheckpointError when
+    the weights do not fit the config.
+    """
+
+    def __init__(self, config: Config, weights: Weights, exact: bool = True) -> None:
+        check_weights(config, weights)
+        self.config = config
+        self.exact = exact
+        self.cos, self.sin = rope_tables(config)
+        self.embedding = _float32(weights["model.embed_tokens.weight"])
+        self.layers = [
+            _layer(weights, f"model.layers.{i}.", exact) for i in range(config.n_layers)
+        ]
+        self.norm = _float32(weights["model.norm.weight"])
+        head = "model.embed_tokens" if config.tied_embeddings else "lm_head"
+        self.head: Weight = Dense(_float32(weights[f"{head}.weight"]), exact)
+
+    def forward(self, token_ids: Sequence[int], cache: KVCache | None = None) -> Array:
+        """Return logits (T, V) after each of the T ids; see `hidden`."""
+        return self.logits(self.hidden(token_ids, cache))
+
+    def logits(self, hidden: Array) -> Array:
+        """Return a score for every token of the vocabulary: (T, D) to (T, V)."""
+        return linear(hidden, self.head)
+
+    def hidden(self, token_ids: Sequence[int], cache: KVCache | None = None) -> Array:
+        """Return the normed state (T, D) at each of the T ids, which follow the cache.
+
+        The cache's length moves once, at the end. Raises InvalidTokenError,
+        PromptTooShortError for no ids and ContextFullError, all before any writing.
+        """
+        cache = KVCache(self.config) if cache is None else cache
+        start = cache.length
+        ids = self.check(token_ids, start)
+        if cache.k.shape[:3] != (len(self.layers), *self._cache_shape):
+            raise InferenceError("the cache was made for a model of other sizes")
+        x = self.embedding[ids]  # (T, D)
+        cos, sin = self.rotation(start, len(ids))
+        with np.errstate(over="ignore"):  # exp(-gate) may reach inf: silu is then 0
+            for i, layer in enumerate(self.layers):
+                x += self._attend(x, i, layer, cos, sin, start, cache)
+                h = rms_norm(x, layer.mlp_norm, self.config.norm_eps)
+                x += linear(swiglu(linear(h, layer.gate_up)), layer.down)
+            x = rms_norm(x, self.norm, self.config.norm_eps)
+        cache.length = start + len(ids)
+        return x
+
+    def rotation(self, start: int, n: int) -> tuple[Array, Array]:
+        """Return the rope tables' rows for n positions from `start`."""
+        return self.cos[start : start + n], self.sin[start : start + n]
+
+    def check(self, token_ids: Sequence[int], start: int = 0) -> list[int]:
+        """Return the ids as a list, fit to be forwarded from position `start`.
+
+        Raises InvalidTokenError, PromptTooShortError or ContextFullError.
+        """
+        ids = check_ids(token_ids, self.config.vocab_size)
+        if start + len(ids) > self.config.n_ctx:
+            raise ContextFullError(
+                f"{start} positions held and {len(ids)} more exceed the context limit "
+                f"of {self.config.n_ctx}: shorten the text or rewind"
+            )
+        return ids
+
+    @property
+    def _cache_shape(self) -> tuple[int, int]:
+        return self.config.n_kv_heads, self.config.n_ctx
+
+    def _attend(
+        self,
+        x: Array,
+        index: int,
+        layer: Layer,
+        cos: Array,
+        sin: Array,
+        start: int,
+        cache: KVCache,
+    ) -> Array:
+        """Return what the attention of one layer adds to x (T, D)."""
+        n_heads, n_kv_heads = self.config.n_heads, self.config.n_kv_heads
+        qkv = linear(rms_norm(x, layer.attention_norm, self.config.norm_eps), layer.qkv)
+        qkv = qkv.reshape(len(x), n_heads + 2 * n_kv_heads, -1)  # (T, H + 2K, E)
+        qk = rope(qkv[:, : n_heads + n_kv_heads], cos, sin)  # (T, H + K, E)
+        k, v = cache.write(index, start, qk[:, n_heads:], qkv[:, -n_kv_heads:])
+        attend = attend_rows if self.exact else attend_blocks
+        return linear(attend(qk[:, :n_heads], k, v), layer.out)
+
+
+def check_ids(token_ids: Sequence[int], vocab_size: int) -> list[int]:
+    """Return the ids as a list of ints; InvalidTokenError, or PromptTooShortError."""
+    ids = list(token_ids)
+    if not ids:
+        raise PromptTooShortError("no token ids were given: at least one is needed")
+    for i in ids:
+        if type(i) is not int and not isinstance(i, np.integer):
+            raise InvalidTokenError(f"a token id must be a whole number, not {i!r}")
+        if not 0 <= i < vocab_size:
+            raise InvalidTokenError(
+                f"token id {i} is outside the vocabulary of {vocab_size} "
+                f"(0 to {vocab_size - 1})"
+            )
+    return ids
+
+
+def check_weights(config: Config, weights: Weights) -> None:
+    """Raise CheckpointError for a weight that is missing, unknown or misshapen."""
+    expected = weight_shapes(config)
+    for name, shape in expected.items():
+        if name not in weights:
+            raise CheckpointError(f"weight {name} is missing; expected shape {shape}")
+        if weights[name].shape != shape:
+            found = weights[name].shape
+            raise CheckpointError(f"weight {name} has shape {found}, not {shape}")
+    for name in weights.keys() - expected.keys() - {"lm_head.weight"}:
+        if not name.endswith("rotary_emb.inv_freq"):  # a constant some files store
+            raise CheckpointError(f"weight {name} has no place in a plain Llama")
+
+
+def _float32(array: NDArray[Any]) -> Array:
+    return np.ascontiguousarray(array, dtype=np.float32)
+
+
+def _layer(weights: Weights, prefix: str, exact: bool) -> Layer:
+    def stack(*names: str) -> Dense:
+        parts = [_float32(weights[f"{prefix}{name}_proj.weight"]) for name in names]
+        return Dense(np.concatenate(parts), exact)
+
+    return Layer(
+        attention_norm=_float32(weights[prefix + "input_layernorm.weight"]),
+        qkv=stack("self_attn.q", "self_attn.k", "self_attn.v"),
+        out=stack("self_attn.o"),
+        mlp_norm=_float32(weights[prefix + "post_attention_layernorm.weight"]),
+        gate_up=stack("mlp.gate", "mlp.up"),
+        down=stack("mlp.down"),
+    )
