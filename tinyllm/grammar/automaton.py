@@ -1,0 +1,219 @@
+"""From an expression tree to a deterministic automaton over bytes.
+
+Public: Automaton, DEAD.
+
+Thompson's construction (Communications of the ACM 11(6), 1968) turns the tree into a
+graph whose edges carry byte sets or nothing; the subset construction (Rabin and Scott,
+1959) turns sets of its nodes into the states of a deterministic automaton, one row of
+256 successors at a time and only when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from tinyllm.errors import GrammarError
+from tinyllm.grammar.expression import (
+    Alternation,
+    ByteSet,
+    Expression,
+    Repetition,
+    Sequence,
+    check_size,
+)
+
+DEAD = 0  # the state from which no accepting state can be reached
+MAX_STATES = 20_000
+States = npt.NDArray[np.int32]
+
+
+@dataclass
+class Graph:
+    """Thompson's graph: node 0 is the start, node 1 the only accepting node."""
+
+    free: list[list[int]] = field(default_factory=lambda: [[], []])
+    edges: list[list[tuple[frozenset[int], int]]] = field(
+        default_factory=lambda: [[], []]
+    )
+
+    def node(self) -> int:
+        """A new node without edges."""
+        self.free.append([])
+        self.edges.append([])
+        return len(self.free) - 1
+
+
+def graph_of(expression: Expression) -> Graph:
+    """Thompson's graph of the expression, built without recursion.
+
+    Each piece of work only adds edges out of its source and into its target, so paths
+    from one to the other spell exactly its expression.
+    """
+    graph = Graph()
+    work = [(expression, 0, 1)]
+    while work:
+        node, source, target = work.pop()
+        if isinstance(node, ByteSet):
+            graph.edges[source].append((node.allowed, target))
+        elif isinstance(node, Alternation):
+            work += [(option, source, target) for option in node.options]
+        elif isinstance(node, Sequence):
+            work += _chain(graph, node.parts, source, target)
+        else:
+            work += _repeat(graph, node, source, target)
+    return graph
+
+
+Work = list[tuple[Expression, int, int]]
+
+
+def _chain(
+    graph: Graph, parts: tuple[Expression, ...], source: int, target: int
+) -> Work:
+    if not parts:
+        graph.free[source].append(target)
+        return []
+    stops = [source, *(graph.node() for _ in parts[1:]), target]
+    return list(zip(parts, stops, stops[1:], strict=False))
+
+
+def _repeat(graph: Graph, node: Repetition, source: int, target: int) -> Work:
+    work: Work = []
+    copies = node.least if node.most is None else node.most
+    for done in range(copies):
+        if done >= node.least:
+            graph.free[source].append(target)
+        following = graph.node()
+        work.append((node.body, source, following))
+        source = following
+    if node.most is None:
+        hub = graph.node()
+        graph.free[source].append(hub)
+        work.append((node.body, hub, hub))
+        source = hub
+    graph.free[source].append(target)
+    return work
+
+
+def _productive(graph: Graph) -> list[bool]:
+    """For each node of the graph, whether the accepting node can be reached."""
+    sources: list[list[int]] = [[] for _ in graph.free]
+    for node, (free, edges) in enumerate(zip(graph.free, graph.edges, strict=True)):
+        for target in free:
+            sources[target].append(node)
+        for allowed, target in edges:
+            if allowed:
+                sources[target].append(node)
+    reached = [False] * len(graph.free)
+    reached[1], work = True, [1]
+    while work:
+        for node in sources[work.pop()]:
+            if not reached[node]:
+                reached[node] = True
+                work.append(node)
+    return reached
+
+
+class Automaton:
+    """A deterministic automaton whose states are ints, made when first asked for.
+
+    DEAD is state 0. A state from which no accepting state can be reached is DEAD.
+    """
+
+    def __init__(self, expression: Expression) -> None:
+        self._graph = graph_of(check_size(expression, "the grammar"))
+        self._productive = _productive(self._graph)
+        self._ids: dict[frozenset[int], int] = {}
+        self._nodes: list[frozenset[int]] = []
+        self._moves: list[dict[int, int] | None] = []
+        self._n_unknown = 0
+        self._table = np.zeros((64, 256), np.int32)  # (states, 256)
+        self.accepting: list[bool] = []
+        self._state(())
+        self._moves[DEAD] = {}
+        self._n_unknown = 0
+        self.start = self._state((0,))
+
+    @property
+    def n_states(self) -> int:
+        """The number of states made so far, DEAD among them."""
+        return len(self._nodes)
+
+    def next(self, state: int, byte: int) -> int:
+        """The state after one byte, DEAD if the byte is illegal."""
+        return self.moves(state).get(byte, DEAD)
+
+    def moves(self, state: int) -> dict[int, int]:
+        """The state after each legal byte of a state."""
+        known = self._moves[state]
+        return self._expand(state) if known is None else known
+
+    def step(self, states: States, data: npt.NDArray[np.uint8]) -> States:
+        """The states after one byte each: (N,) and (N,) give (N,)."""
+        if self._n_unknown:
+            for state in np.unique(states).tolist():
+                self.moves(state)
+        return self._table[states, data]  # (N,)
+
+    def complete(self) -> None:
+        """Make every state; GrammarError if there are more than MAX_STATES."""
+        state = 0
+        while state < self.n_states:
+            self.moves(state)
+            state += 1
+
+    def _expand(self, state: int) -> dict[int, int]:
+        targets: dict[int, list[int]] = {}
+        for node in self._nodes[state]:
+            for allowed, target in self._graph.edges[node]:
+                for byte in allowed:
+                    targets.setdefault(byte, []).append(target)
+        known: dict[tuple[int, ...], int] = {}
+        moves = {}
+        for byte, nodes in targets.items():
+            key = tuple(nodes)
+            if key not in known:
+                known[key] = self._state(nodes)
+            if known[key] != DEAD:
+                moves[byte] = known[key]
+        self._table[state, list(moves)] = list(moves.values())
+        self._moves[state] = moves
+        self._n_unknown -= 1
+        return moves
+
+    def _state(self, nodes: Iterable[int]) -> int:
+        """The state for a set of nodes and all that is free from them."""
+        closure = self._closure(nodes)
+        if closure not in self._ids:
+            self._add(closure)
+        return self._ids[closure]
+
+    def _closure(self, nodes: Iterable[int]) -> frozenset[int]:
+        seen = {node for node in nodes if self._productive[node]}
+        work = list(seen)
+        while work:
+            for node in self._graph.free[work.pop()]:
+                if node not in seen and self._productive[node]:
+                    seen.add(node)
+                    work.append(node)
+        # Only these tell two sets apart: what can be read next, and may the text end.
+        return frozenset(n for n in seen if n == 1 or self._graph.edges[n])
+
+    def _add(self, closure: frozenset[int]) -> None:
+        if self.n_states >= MAX_STATES:
+            raise GrammarError(
+                f"the automaton has more than {MAX_STATES:,} states: most often a "
+                "counted repetition after an unbounded one, as in [ab]*a[ab]{20}, or "
+                "a large maxLength or maxItems; lower the count"
+            )
+        if self.n_states == len(self._table):
+            self._table = np.concatenate((self._table, np.zeros_like(self._table)))
+        self._ids[closure] = self.n_states
+        self._nodes.append(closure)
+        self._moves.append(None)
+        self._n_unknown += 1
+        self.accepting.append(1 in closure)

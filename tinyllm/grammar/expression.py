@@ -1,0 +1,99 @@
+"""The expression tree: what a regular expression or a schema becomes.
+
+Public: ByteSet, Sequence, Alternation, Repetition, Expression, literal, optional,
+EMPTY_TEXT, NOTHING, MAX_SIZE, check_size.
+
+Four immutable kinds of node over bytes are enough for every grammar of the package.
+`size` counts the automaton nodes a tree asks for, so that a tree which would grow too
+large is refused before anything is built.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tinyllm.errors import GrammarError
+
+MAX_SIZE = 100_000  # automaton nodes
+
+
+def _set_size(node: Expression, size: int) -> None:
+    object.__setattr__(node, "size", 1 + size)
+
+
+@dataclass(frozen=True)
+class ByteSet:
+    """One byte out of `allowed`; the empty set matches nothing."""
+
+    allowed: frozenset[int]
+    size: int = field(default=1, init=False, repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """Every part, one after the other; no parts match the empty text."""
+
+    parts: tuple[Expression, ...]
+    size: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        _set_size(self, sum(part.size for part in self.parts))
+
+
+@dataclass(frozen=True)
+class Alternation:
+    """Any one of the options; no options match nothing."""
+
+    options: tuple[Expression, ...]
+    size: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        _set_size(self, sum(option.size for option in self.options))
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """The body `least` to `most` times; `most` None means without end."""
+
+    body: Expression
+    least: int = 0
+    most: int | None = None
+    size: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        copies = self.least + 1 if self.most is None else self.most
+        _set_size(self, copies * (self.body.size + 1))
+
+
+Expression = ByteSet | Sequence | Alternation | Repetition
+
+EMPTY_TEXT = Sequence(())
+NOTHING = Alternation(())
+_ONE_BYTE = tuple(ByteSet(frozenset((byte,))) for byte in range(256))
+
+
+def literal(text: str | bytes) -> Expression:
+    """The expression that matches exactly `text` (a str in UTF-8).
+
+    literal("ab") is a sequence of two byte sets of one byte each.
+    """
+    data = text.encode("utf-8") if isinstance(text, str) else text
+    return Sequence(tuple(_ONE_BYTE[byte] for byte in data))
+
+
+def optional(body: Expression) -> Expression:
+    """The body or the empty text."""
+    return Repetition(body, 0, 1)
+
+
+def check_size(expression: Expression, cause: str) -> Expression:
+    """The expression itself, if its automaton stays within MAX_SIZE nodes.
+
+    Raises GrammarError, which names `cause`, for a larger one.
+    """
+    if expression.size <= MAX_SIZE:
+        return expression
+    raise GrammarError(
+        f"{cause} needs {expression.size:,} automaton nodes, more than the limit of "
+        f"{MAX_SIZE:,}: lower its bounds or split the grammar"
+    )

@@ -1,0 +1,247 @@
+"""Regular expressions, read into an expression tree over UTF-8 bytes.
+
+Public: parse, MAX_COUNT, MAX_DEPTH.
+
+The whole text must match, so ^ at the very start and $ at the very end change nothing
+and are allowed there only. Supported: characters, escapes, classes, groups, |, * + ?
+{m} {m,} {m,n}, also with a lazy ? behind, which does not change the language. The dot
+is any code point except a line break (\\n, \\r, U+2028, U+2029, as in ECMA-262);
+\\d \\w \\s are ASCII. Everything else raises GrammarError, which names it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from tinyllm.errors import GrammarError
+from tinyllm.grammar.expression import (
+    Alternation,
+    Expression,
+    Repetition,
+    Sequence,
+    check_size,
+    literal,
+)
+from tinyllm.grammar.utf8 import ANY, Range, code_points, complement
+
+MAX_COUNT = 1000
+MAX_DEPTH = 100  # groups inside groups
+
+Bounds = tuple[int, int | None]
+_CLASSES: dict[str, list[Range]] = {
+    "d": [(0x30, 0x39)],
+    "s": [(0x09, 0x0D), (0x20, 0x20)],
+    "w": [(0x30, 0x39), (0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A)],
+}
+_CLASSES |= {name.upper(): complement(_CLASSES[name]) for name in "dsw"}
+_CONTROLS = {"n": 0x0A, "r": 0x0D, "t": 0x09, "f": 0x0C, "v": 0x0B, "0": 0}
+_HEX_DIGITS = {"x": 2, "u": 4, "U": 8}
+_LINE_BREAKS = [(0x0A, 0x0A), (0x0D, 0x0D), (0x2028, 0x2029)]
+_SIGNS: dict[str, Bounds] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
+_COUNT = re.compile(r"\{([0-9]+)(?:(,)([0-9]*))?\}")
+_GROUPS = {
+    "?=": "lookahead",
+    "?!": "lookahead",
+    "?<=": "lookbehind",
+    "?<!": "lookbehind",
+    "?P": "a named group",
+    "?<": "a named group",
+    "?>": "an atomic group",
+    "?(": "a conditional group",
+    "?#": "a comment",
+    "?": "an inline flag",
+}
+
+
+def parse(pattern: str) -> Expression:
+    """The expression tree of a regular expression that must match the whole text.
+
+    parse("a|bc") matches "a" and "bc". Raises GrammarError, which names what is not
+    supported and where it stands.
+    """
+    parser = _Parser(pattern)
+    parser.take("^")
+    tree = parser.alternation()
+    if parser.position < len(pattern):
+        raise parser.error("a ) without its (")
+    return check_size(tree, f"the regular expression {_short(pattern)}")
+
+
+def _short(pattern: str) -> str:
+    return pattern if len(pattern) <= 60 else pattern[:57] + "..."
+
+
+@dataclass
+class _Parser:
+    """Recursive descent: one method for each level of precedence."""
+
+    pattern: str
+    position: int = 0
+    depth: int = 0
+
+    def error(self, what: str, hint: str = "") -> GrammarError:
+        """The error for what stands at the present position."""
+        return GrammarError(
+            f"{what} at position {self.position} of the regular expression "
+            f"{_short(self.pattern)} cannot be used{hint and ': '}{hint}"
+        )
+
+    def peek(self, text: str) -> bool:
+        """Whether `text` comes next."""
+        return self.pattern.startswith(text, self.position)
+
+    def take(self, text: str) -> bool:
+        """Whether `text` came next; it is then behind us."""
+        if not self.peek(text):
+            return False
+        self.position += len(text)
+        return True
+
+    def next(self, inside: str) -> str:
+        """The next character, which is then behind us."""
+        if self.position >= len(self.pattern):
+            raise self.error(f"the end of {inside}", "it is not complete")
+        self.position += 1
+        return self.pattern[self.position - 1]
+
+    def at_end(self) -> bool:
+        """Whether nothing is left but a final $."""
+        rest = len(self.pattern) - self.position
+        if self.depth == 0 and rest == 1:
+            self.take("$")
+        return self.position >= len(self.pattern)
+
+    def alternation(self) -> Expression:
+        """One or more sequences with | between them."""
+        options = [self.sequence()]
+        while self.take("|"):
+            options.append(self.sequence())
+        return options[0] if len(options) == 1 else Alternation(tuple(options))
+
+    def sequence(self) -> Expression:
+        """Pieces up to the next | or ) or the end."""
+        parts: list[Expression] = []
+        while not (self.at_end() or self.peek("|") or self.peek(")")):
+            parts.append(self.repeated())
+        return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
+
+    def repeated(self) -> Expression:
+        """One piece with the repetition behind it, if there is one."""
+        body, begin = self.atom(), self.position
+        bounds = self.bounds()
+        if bounds is None:
+            return body
+        cause = f"the repetition {self.pattern[begin : self.position]}"
+        if max(bounds[0], bounds[1] or 0) > MAX_COUNT:
+            raise self.error(cause, f"no count may exceed {MAX_COUNT}")
+        self.take("?")
+        if self.position < len(self.pattern) and self.pattern[self.position] in "*+?{":
+            raise self.error("a repetition of a repetition", "put the first in (?:…)")
+        return check_size(Repetition(body, *bounds), cause)
+
+    def bounds(self) -> Bounds | None:
+        """The least and most of a repetition, None if none comes next."""
+        for sign in _SIGNS:
+            if self.take(sign):
+                return _SIGNS[sign]
+        if not self.peek("{"):
+            return None
+        found = _COUNT.match(self.pattern, self.position)
+        if found is None:
+            raise self.error("{", r"write {m}, {m,} or {m,n}, or \{ for itself")
+        self.position = found.end()
+        least, comma, most = found.groups()
+        if len(least) > 9 or len(most or "") > 9:
+            raise self.error(f"the repetition {found[0]}", f"at most {MAX_COUNT}")
+        bounds = int(least), int(most or least) if most or not comma else None
+        if bounds[1] is not None and bounds[1] < bounds[0]:
+            raise self.error(f"the repetition {found[0]}", "its bounds are reversed")
+        return bounds
+
+    def atom(self) -> Expression:
+        """A character, a class, the dot or a group."""
+        char = self.pattern[self.position]
+        if char in "^$":
+            raise self.error(f"the anchor {char} inside", r"the whole text must match")
+        if char in "*+?{":
+            raise self.error(f"{char} with nothing before it", f"write \\{char}")
+        if self.take("("):
+            return self.group()
+        if self.take("["):
+            return code_points(self.char_class())
+        if self.take("."):
+            return code_points(complement(_LINE_BREAKS))
+        if self.take("\\"):
+            return code_points(self.escape())
+        self.position += 1
+        if "\ud800" <= char <= "\udfff":
+            raise self.error("a surrogate", "it has no UTF-8 bytes")
+        return literal(char)
+
+    def group(self) -> Expression:
+        """What stands in parentheses, the first of them behind us."""
+        if not self.take("?:"):
+            for sign, name in _GROUPS.items():
+                if self.peek(sign):
+                    raise self.error(f"{name} (({sign}…))", "use (?:…) or (…)")
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise self.error(f"a group more than {MAX_DEPTH} deep")
+        tree = self.alternation()
+        if not self.take(")"):
+            raise self.error("the end of a group", "its ) is missing")
+        self.depth -= 1
+        return tree
+
+    def char_class(self) -> list[Range]:
+        """The ranges of a class, its [ behind us."""
+        negated, ranges = self.take("^"), list[Range]()
+        while not self.take("]"):
+            first = self.class_member()
+            if self.peek("-") and not self.peek("-]"):
+                self.position += 1
+                first = [self.between(first, self.class_member())]
+            ranges += first
+        if not ranges:
+            raise self.error("an empty class", r"write \] for ] itself")
+        return complement(ranges) if negated else ranges
+
+    def class_member(self) -> list[Range]:
+        """One character of a class, or the ranges of an escape in it."""
+        char = self.next("a class")
+        return self.escape() if char == "\\" else [(ord(char), ord(char))]
+
+    def between(self, first: list[Range], last: list[Range]) -> Range:
+        """The range from one character of a class to another."""
+        (low, low_end), (high, high_end) = first[0], last[-1]
+        if low != low_end or high != high_end or low > high:
+            raise self.error("a range of a class", "it goes from a lower to a higher")
+        return low, high
+
+    def escape(self) -> list[Range]:
+        r"""The ranges of an escape, its \ behind us."""
+        char = self.next("an escape")
+        if char in _CLASSES:
+            return _CLASSES[char]
+        if char in _HEX_DIGITS:
+            return [self.hex_escape(char)]
+        if char in "123456789":
+            raise self.error(f"the backreference \\{char}")
+        if char in _CONTROLS:
+            return [(_CONTROLS[char], _CONTROLS[char])]
+        if char.isalnum():
+            kind = "anchor" if char in "bBAZz" else "escape"
+            raise self.error(f"the {kind} \\{char}")
+        return [(ord(char), ord(char))]
+
+    def hex_escape(self, kind: str) -> Range:
+        r"""The code point of \xhh, \uhhhh or \Uhhhhhhhh, its letter behind us."""
+        digits = self.pattern[self.position : self.position + _HEX_DIGITS[kind]]
+        if not re.fullmatch(f"[0-9a-fA-F]{{{_HEX_DIGITS[kind]}}}", digits):
+            raise self.error(f"\\{kind}", f"{_HEX_DIGITS[kind]} hex digits must follow")
+        code_point = int(digits, 16)
+        if not any(first <= code_point <= last for first, last in ANY):
+            raise self.error(f"\\{kind}{digits}", "it is no character")
+        self.position += len(digits)
+        return code_point, code_point
