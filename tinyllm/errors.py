@@ -1,0 +1,52 @@
+"""Every error that tinyllm raises on purpose, so that a caller can catch one family.
+
+A message says what was given, what was expected and what to try.
+"""
+
+
+class TinyllmError(Exception):
+    """The parent of all errors below: `except TinyllmError` catches them all."""
+
+
+class TokenizationError(TinyllmError):
+    """A tokenizer file or a text cannot be turned into token ids."""
+
+
+class InvalidTokenError(TinyllmError):
+    """A token id is not a whole number inside the vocabulary."""
+
+
+class InferenceError(TinyllmError):
+    """The forward pass, the cache or the sampler was asked for the impossible."""
+
+
+class PromptTooShortError(InferenceError):
+    """A prompt has too few tokens for what was asked of it."""
+
+
+class ContextFullError(InferenceError):
+    """A position lies at or beyond the context limit of the model."""
+
+
+class CheckpointError(TinyllmError):
+    """A model file is damaged, unsafe or of a kind that is not supported."""
+
+
+class ModelNotFoundError(CheckpointError):
+    """No model is known by that name, or nothing lies at that path."""
+
+
+class GrammarError(TinyllmError):
+    """A schema cannot be enforced, or a token is illegal in a state."""
+
+
+class ToolError(TinyllmError):
+    """A tool was described or called wrongly."""
+
+
+class ProtocolError(TinyllmError):
+    """A reply does not follow the agent's protocol."""
+
+
+class UsageError(TinyllmError):
+    """The user asked for something that makes no sense: say what to try."""

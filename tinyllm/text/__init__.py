@@ -1,0 +1,1 @@
+"""Text <-> token ids: pre-tokenizers, byte-level BPE, tokenizer files, streams."""

@@ -1,0 +1,184 @@
+"""Byte-level byte-pair encoding: learn merges from text, then encode and decode.
+
+`train(pieces, vocab_size)` learns the merges, `BPE` applies them. The unit is the
+byte, so every text can be spelled; ids are special tokens first, then the 256
+bytes in their own order, then one id a merge, in the order learned.
+"""
+
+from __future__ import annotations
+
+import heapq
+from functools import lru_cache
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+
+from tinyllm.errors import InvalidTokenError, TokenizationError
+from tinyllm.text.pretokenize import split
+
+Pair = tuple[int, int]
+SPECIALS = ("<|pad|>", "<|bos|>", "<|eos|>")
+WORDS_REMEMBERED = 4096
+
+
+def merge(ids: Sequence[int], pair: Pair, new_id: int) -> list[int]:
+    """`ids` with each occurrence of `pair`, left to right, replaced by `new_id`.
+
+    >>> merge([5, 6, 6, 5, 6], (5, 6), 9)
+    [9, 6, 9]
+    """
+    out: list[int] = []
+    for token_id in ids:
+        if out and out[-1] == pair[0] and token_id == pair[1]:
+            out[-1] = new_id
+        else:
+            out.append(token_id)
+    return out
+
+
+def train(pieces: Iterable[str], vocab_size: int) -> list[Pair]:
+    """The merges, most frequent pair first, that fill a vocabulary of `vocab_size`.
+
+    `pieces` are texts; each is pre-tokenized and merges never cross a cut. Ties go to
+    the pair with the smaller ids, so the same corpus gives the same merges anywhere.
+    Source: Sennrich et al. 2016, "Neural Machine Translation of Rare Words", 3.2.
+    """
+    n_special = len(SPECIALS)
+    counts = Counter(word for piece in pieces for word in split(piece))
+    words = [[n_special + b for b in word.encode()] for word in counts]
+    weight = list(counts.values())
+    pairs: Counter[Pair] = Counter()
+    where: defaultdict[Pair, set[int]] = defaultdict(set)
+    for i, word in enumerate(words):
+        _count(word, i, weight[i], pairs, where)
+    merges: list[Pair] = []
+    while n_special + 256 + len(merges) < vocab_size and pairs:
+        best = min(pairs, key=lambda pair: (-pairs[pair], pair))
+        if pairs[best] < 2:
+            break
+        new_id = n_special + 256 + len(merges)
+        merges.append(best)
+        for i in sorted(where[best]):
+            _count(words[i], i, -weight[i], pairs, where)
+            words[i] = merge(words[i], best, new_id)
+            _count(words[i], i, weight[i], pairs, where)
+    return merges
+
+
+def _count(
+    word: list[int],
+    index: int,
+    weight: int,
+    pairs: Counter[Pair],
+    where: defaultdict[Pair, set[int]],
+) -> None:
+    """Add (or with a negative weight take away) the pairs of one word."""
+    for pair in zip(word, word[1:], strict=False):
+        pairs[pair] += weight
+        if weight > 0:
+            where[pair].add(index)
+        elif pairs[pair] == 0:
+            del pairs[pair]
+
+
+class BPE:
+    """A byte-level BPE tokenizer: text -> ids by merge rank, ids -> bytes -> text.
+
+    tokens: the bytes of each id, b"" for a special id. ranks: pair of ids -> (rank,
+    merged id); the lowest rank is merged first. Special tokens written in a text are
+    ordinary text: only the harness, which appends ids, can ask for them.
+    """
+
+    def __init__(
+        self,
+        tokens: Sequence[bytes],
+        merges: Sequence[tuple[int, int, int]],
+        specials: dict[str, int],
+        bos: str = "<|bos|>",
+        eos: str = "<|eos|>",
+        pre_tokenizer: str = "smollm",
+    ) -> None:
+        self.tokens = list(tokens)
+        self.merges = list(merges)
+        self.specials = dict(specials)
+        self.pre_tokenizer = pre_tokenizer
+        self.vocab_size = len(self.tokens)
+        self.bos_id = specials[bos]
+        self.eos_ids = frozenset({specials[eos]})
+        self.special_ids = frozenset(specials.values())
+        self._ranks = {(a, b): (r, new) for r, (a, b, new) in enumerate(merges)}
+        self._encode_word = lru_cache(WORDS_REMEMBERED)(self._merge_word)
+        self._byte_ids = {t[0]: i for i, t in enumerate(self.tokens) if len(t) == 1}
+        if len(self._byte_ids) != 256:
+            missing = sorted(set(range(256)) - set(self._byte_ids))
+            raise TokenizationError(f"the vocabulary has no token for bytes {missing}")
+
+    @classmethod
+    def from_merges(cls, merges: Sequence[Pair]) -> BPE:
+        """The tokenizer of freshly trained `merges` (as `train` returns them)."""
+        tokens = [b""] * len(SPECIALS) + [bytes([b]) for b in range(256)]
+        triples = []
+        for a, b in merges:
+            triples.append((a, b, len(tokens)))
+            tokens.append(tokens[a] + tokens[b])
+        return cls(tokens, triples, {s: i for i, s in enumerate(SPECIALS)})
+
+    def encode(self, text: str) -> list[int]:
+        """The token ids of `text`; no special id is ever among them.
+
+        Raises TokenizationError where the text is not valid Unicode (a lone surrogate).
+        """
+        try:
+            words = [piece.encode() for piece in split(text, self.pre_tokenizer)]
+        except UnicodeEncodeError as error:
+            raise TokenizationError(
+                f"character {error.start} is a lone surrogate, which no UTF-8 text has"
+            ) from error
+        return [token_id for word in words for token_id in self._encode_word(word)]
+
+    def _merge_word(self, word: bytes) -> tuple[int, ...]:
+        """The ids of one piece: merge the pair of lowest rank until none is left.
+
+        A heap of candidate pairs over a doubly linked list: n log n in the length.
+        """
+        ids = [self._byte_ids[b] for b in word]
+        if len(ids) == 1:
+            return tuple(ids)
+        n = len(ids)
+        left, right = list(range(-1, n - 1)), list(range(1, n + 1))
+        heap: list[tuple[int, int, int, int]] = []
+
+        def offer(i: int) -> None:
+            j = right[i]
+            if j < n and (found := self._ranks.get((ids[i], ids[j]))):
+                heapq.heappush(heap, (found[0], i, ids[i], ids[j]))
+
+        for i in range(n - 1):
+            offer(i)
+        while heap:
+            rank, i, a, b = heapq.heappop(heap)
+            j = right[i]
+            if ids[i] != a or j >= n or ids[j] != b:
+                continue  # a candidate that an earlier merge has used up
+            ids[i], ids[j] = self.merges[rank][2], -1
+            right[i] = right[j]
+            if right[i] < n:
+                left[right[i]] = i
+            offer(i)
+            if left[i] >= 0:
+                offer(left[i])
+        return tuple(token_id for token_id in ids if token_id >= 0)
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The bytes that `token_id` stands for; b"" for a special id.
+
+        Raises InvalidTokenError for anything that is not an id of the vocabulary.
+        """
+        if not 0 <= token_id < self.vocab_size:
+            raise InvalidTokenError(
+                f"token id {token_id} is outside the vocabulary of {self.vocab_size}"
+            )
+        return self.tokens[token_id]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of `ids`; bytes that are no UTF-8 become U+FFFD, specials nothing."""
+        return b"".join(map(self.token_bytes, ids)).decode("utf-8", errors="replace")

@@ -1,0 +1,33 @@
+"""Turn tokens into text as they come, whole characters only.
+
+One character may be spread over several tokens (an emoji takes up to four), so the
+bytes of an unfinished one are held back until the rest arrives.
+"""
+
+from __future__ import annotations
+
+import codecs
+from typing import Protocol
+
+
+class HasTokenBytes(Protocol):
+    """What a stream needs to know of a tokenizer."""
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The bytes that `token_id` stands for."""
+
+
+class TextStream:
+    """Text from token ids, one at a time: `push` each id, `flush` at the end."""
+
+    def __init__(self, tokenizer: HasTokenBytes) -> None:
+        self._tokenizer = tokenizer
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+
+    def push(self, token_id: int) -> str:
+        """The characters that `token_id` completes; "" while one is unfinished."""
+        return self._decoder.decode(self._tokenizer.token_bytes(token_id))
+
+    def flush(self) -> str:
+        """What is left at the end: U+FFFD if a character was never finished."""
+        return self._decoder.decode(b"", final=True)

@@ -1,0 +1,1 @@
+"""Data -> weights: the corpus, the backward pass, the optimizer and the loop."""

@@ -1,0 +1,109 @@
+"""The training corpus as token ids, and the tokenizer that is learned from it.
+
+`learn_tokenizer(seed)` trains the BPE on a sample; `documents(tokenizer, seed, mix)`
+yields documents for ever; `build` packs them into one array whose `checksum` says
+which corpus it is. Every document is encoded in the pieces the agent uses at run
+time, so the model has seen every boundary that it will meet.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+import numpy as np
+
+from tinyllm.agent import protocol
+from tinyllm.text.bpe import BPE, train
+from tinyllm.train.stories import story
+from tinyllm.train.tasks import Task, Tools, make
+
+Mix = dict[str, float]
+AGENT: Mix = {"calc": 0.18, "read": 0.14, "read_calc": 0.15, "direct": 0.13} | {
+    "list": 0.11,
+    "remember": 0.05,
+    "lookup": 0.07,
+    "no_tool": 0.10,
+    "story": 0.07,
+}
+STORIES: Mix = {"story": 1.0}
+
+
+def describe(tools: Tools) -> str:
+    """The tool list as a prompt shows it.
+
+    >>> describe({"calc": ("expression",), "answer": ("text",)})
+    'calc(expression) answer(text)'
+    """
+    return " ".join(f"{name}({', '.join(args)})" for name, args in tools.items())
+
+
+def task_pieces(task: Task) -> list[str]:
+    """A solved task as the pieces of its transcript, scaffolding and slots apart."""
+    pieces = protocol.prompt_pieces(describe(task.tools), task.question)
+    for move in task.moves:
+        pieces += [protocol.THOUGHT, move.thought]
+        pieces += [protocol.CALL, protocol.call_text(move.tool, dict(move.args))]
+        if move.observation is not None:
+            literal = protocol.observation_literal(move.observation)
+            pieces += [protocol.OBSERVATION, literal]
+    return [*pieces, protocol.END]
+
+
+def document_pieces(rng: random.Random, mix: Mix) -> list[str]:
+    """The pieces of one training document, its family drawn by the weights of `mix`."""
+    family = rng.choices(list(mix), list(mix.values()))[0]
+    return [story(rng)] if family == "story" else task_pieces(make(family, rng, False))
+
+
+def learn_tokenizer(seed: int, vocab_size: int = 512, n_documents: int = 20_000) -> BPE:
+    """The byte-level BPE learned from `n_documents` documents of the agent mix."""
+    rng = random.Random(seed)
+    sample = (p for _ in range(n_documents) for p in document_pieces(rng, AGENT))
+    return BPE.from_merges(train(sample, vocab_size))
+
+
+def documents(tokenizer: BPE, seed: int, mix: Mix) -> Iterator[list[int]]:
+    """Documents as ids, bos first and eos last, without an end."""
+    rng = random.Random(seed)
+    (eos,) = tokenizer.eos_ids
+    while True:
+        pieces = document_pieces(rng, mix)
+        ids = protocol.encode_pieces(tokenizer, pieces)
+        yield [tokenizer.bos_id, *ids, eos]
+
+
+def build(
+    tokenizer: BPE,
+    n_tokens: int,
+    seed: int,
+    mix: Mix,
+    progress: Callable[[int], object] = lambda n: None,
+) -> np.ndarray:
+    """The first `n_tokens` ids of the corpus: uint16 (n_tokens,).
+
+    `progress` is told how many tokens each document adds.
+    """
+    ids = np.empty(n_tokens, np.uint16)
+    filled = 0
+    for document in documents(tokenizer, seed, mix):
+        part = document[: n_tokens - filled]
+        ids[filled : filled + len(part)] = part
+        filled += len(part)
+        progress(len(part))
+        if filled == n_tokens:
+            return ids
+    raise AssertionError("documents() has no end")
+
+
+def checksum(ids: np.ndarray) -> str:
+    """The SHA-256 of a corpus, the same on every machine (little-endian uint16)."""
+    return hashlib.sha256(ids.astype("<u2").tobytes()).hexdigest()
+
+
+def sample_texts(n: int, seed: int, mix: Mix) -> list[str]:
+    """The first `n` documents of the corpus as texts, to look at."""
+    rng = random.Random(seed)
+    return ["".join(document_pieces(rng, mix)) for _ in islice(range(n), n)]

@@ -1,0 +1,169 @@
+"""The training loop: a recipe in, weights out, with checkpoints that resume exactly.
+
+`fit(recipe, ids, folder)` trains and returns the weights. Each step reads its own slice
+of the corpus, so a step is a pure function of the weights before it: a run that was
+interrupted and resumed ends where an uninterrupted one does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tinyllm.errors import CheckpointError, UsageError
+from tinyllm.model.config import Config
+from tinyllm.train.backward import LAYER_NAMES, loss_and_gradients
+from tinyllm.train.corpus import AGENT, STORIES, Mix
+from tinyllm.train.optimizer import AdamW, clip, learning_rate
+
+Weights = dict[str, np.ndarray]
+CONFIG = Config(
+    dim=128,
+    hidden_dim=384,
+    n_layers=4,
+    n_heads=4,
+    n_kv_heads=2,
+    head_dim=32,
+    vocab_size=512,
+    n_ctx=512,
+)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that decides a training run, apart from the machine's rounding.
+
+    `long_share` of the steps, the last ones, read windows of the full context; the ones
+    before read windows of half of it, which cost less. A step reads `step_tokens`.
+    """
+
+    mix: str
+    steps: int
+    config: Config = CONFIG
+    step_tokens: int = 6144
+    long_share: float = 0.25
+    peak_rate: float = 3e-3
+    seed: int = 0
+
+    @property
+    def n_tokens(self) -> int:
+        """How many ids the corpus must hold: one more than is read, for the target."""
+        return self.steps * self.step_tokens + 1
+
+    def window(self, step: int) -> int:
+        """The length T of the sequences of `step`."""
+        n_ctx = self.config.n_ctx
+        return n_ctx if step >= self.steps * (1 - self.long_share) else n_ctx // 2
+
+
+RECIPES = {"agent": Recipe("agent", 3000), "stories": Recipe("stories", 300)}
+MIXES: dict[str, Mix] = {"agent": AGENT, "stories": STORIES}
+
+
+def initial_weights(config: Config, seed: int) -> Weights:
+    """Fresh weights, float32: normal(0, 0.02), the two output matrices of a layer
+    smaller by sqrt(2·L), norms at 1. Source: Radford et al. 2019 (GPT-2), 2.3.
+    """
+    rng = np.random.default_rng(seed)
+    d, f, e = config.dim, config.hidden_dim, config.head_dim
+    q, kv = config.n_heads * e, config.n_kv_heads * e
+    shapes = {"q": (q, d), "k": (kv, d), "v": (kv, d), "o": (d, q)} | {
+        "gate": (f, d),
+        "up": (f, d),
+        "down": (d, f),
+    }
+    weights = {
+        "model.embed_tokens.weight": rng.normal(0, 0.02, (config.vocab_size, d)),
+        "model.norm.weight": np.ones(d),
+    }
+    for layer in range(config.n_layers):
+        for short, name in LAYER_NAMES.items():
+            spread = 0.02 / (2 * config.n_layers) ** (0.5 * (short in ("o", "down")))
+            norm = short.startswith("norm")
+            weights[f"model.layers.{layer}.{name}"] = (
+                np.ones(d) if norm else rng.normal(0, spread, shapes[short])
+            )
+    return {name: w.astype(np.float32) for name, w in weights.items()}
+
+
+def batch(recipe: Recipe, ids: np.ndarray, step: int) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens and the tokens that follow them, (B, T) each, of `step`'s own slice."""
+    start, size = step * recipe.step_tokens, recipe.step_tokens
+    part = ids[start : start + size + 1].astype(np.int64)
+    t = recipe.window(step)
+    return part[:-1].reshape(-1, t), part[1:].reshape(-1, t)
+
+
+def fit(
+    recipe: Recipe,
+    ids: np.ndarray,
+    folder: Path,
+    report: Callable[[int, float], object] = lambda step, loss: None,
+    every: int = 50,
+) -> Weights:
+    """Train by `recipe` on the corpus `ids`, with a checkpoint in `folder`.
+
+    `report(step, loss)` is called after each step, and a checkpoint written after every
+    `every` steps and at the end; if `folder` holds one, training goes on from there.
+    Ctrl-C loses the steps since the last one, no more. Raises UsageError where the
+    corpus is too short.
+    """
+    if len(ids) < recipe.n_tokens:
+        raise UsageError(f"the recipe reads {recipe.n_tokens} tokens, not {len(ids)}")
+    weights = initial_weights(recipe.config, recipe.seed)
+    optimizer = AdamW(weights)
+    path = folder / "checkpoint.npz"
+    if path.exists():
+        restore(path, optimizer)
+    for step in range(optimizer.steps, recipe.steps):
+        report(step, train_step(recipe, ids, optimizer))
+        if (step + 1) % every == 0 or step + 1 == recipe.steps:
+            save(path, optimizer)
+    return weights
+
+
+def train_step(recipe: Recipe, ids: np.ndarray, optimizer: AdamW) -> float:
+    """One step, in place; returns the loss before it, in nats a token."""
+    step = optimizer.steps
+    tokens, targets = batch(recipe, ids, step)
+    loss, grads = loss_and_gradients(optimizer.weights, recipe.config, tokens, targets)
+    clip(grads)
+    optimizer.step(grads, learning_rate(step, recipe.steps, recipe.peak_rate))
+    return loss
+
+
+def save(path: Path, optimizer: AdamW) -> None:
+    """Write the state of a run whole or not at all (a temporary file, then a rename)."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    state = {"steps": np.array(optimizer.steps)}
+    for kind, arrays in state_arrays(optimizer).items():
+        state |= {f"{kind}/{name}": array for name, array in arrays.items()}
+    temporary = path.with_suffix(".tmp.npz")
+    np.savez(temporary, allow_pickle=False, **state)
+    os.replace(temporary, path)
+
+
+def restore(path: Path, optimizer: AdamW) -> None:
+    """Put the state in `path` into `optimizer`, whose weights change in place.
+
+    Raises CheckpointError where the file is damaged or of another recipe.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as state:
+            for kind, arrays in state_arrays(optimizer).items():
+                for name, array in arrays.items():
+                    array[...] = state[f"{kind}/{name}"]
+            optimizer.steps = int(state["steps"])
+    except (OSError, ValueError, KeyError, EOFError) as error:
+        raise CheckpointError(
+            f"{path} cannot be resumed ({error}): delete it to start afresh"
+        ) from error
+
+
+def state_arrays(optimizer: AdamW) -> dict[str, Weights]:
+    """The arrays that a checkpoint holds, by kind."""
+    return {"weights": optimizer.weights, "m": optimizer.m, "v": optimizer.v}

@@ -1,0 +1,350 @@
+"""The task families that the embedded model learns, as scripts of right moves.
+
+`make(family, rng, held)` returns one `Task`: a tool list, a question, the files it
+needs and the moves that solve it. FAMILIES names them all. A held-out task differs
+from every training task in its numbers, its names and its phrasing.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tinyllm.agent.calculator import calc as evaluate
+from tinyllm.train import words
+from tinyllm.train.words import PEOPLE, THINGS, file_name, phrasings, sentence
+
+Tools = dict[str, tuple[str, ...]]  # name -> argument names, in the order shown
+SIGNATURES: Tools = {
+    "calc": ("expression",),
+    "read_file": ("path",),
+    "list_files": (),
+    "remember": ("text",),
+    "weather": ("city",),
+    "search": ("query",),
+    "translate": ("text",),
+    "send_mail": ("to",),
+    "answer": ("text",),
+}
+NO_TOOL, FAILED = "I have no tool for that.", "That did not work."
+OPENINGS = ["", "Please ", "Now ", "Hey, ", "Can you help? ", "Next: "]
+
+
+@dataclass(frozen=True)
+class Move:
+    """One turn: a thought, a call, and what the tool said (None after `answer`)."""
+
+    thought: str
+    tool: str
+    args: dict[str, str]
+    observation: str | None = None
+
+
+@dataclass(frozen=True)
+class Task:
+    """A question with its tools in the order shown, its files and its solution."""
+
+    family: str
+    tools: Tools
+    question: str
+    moves: tuple[Move, ...]
+    files: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def answer(self) -> str:
+        """The text that the last move answers with."""
+        return self.moves[-1].args["text"]
+
+
+def tool_list(rng: random.Random, needed: Tools | set[str], banned: set[str]) -> Tools:
+    """Some tools in some order: `answer` and those needed, none of those banned."""
+    known = SIGNATURES | (needed if isinstance(needed, dict) else {})
+    others = [t for t in SIGNATURES if t not in {*needed, *banned, "answer"}]
+    extra = rng.sample(others, rng.randint(0, min(4, len(others))))
+    chosen = {*needed, "answer", *extra}
+    order = [t for t in known if t in chosen]
+    if rng.random() < 0.5:  # the order of the package as often as any other
+        rng.shuffle(order)
+    return {t: known[t] for t in order}
+
+
+def final(text: str, thought: str = "Now I know the answer.") -> Move:
+    """The last move: answer with `text`."""
+    return Move(thought, "answer", {"text": text})
+
+
+SYMBOLS = {
+    "*": ["{a} * {b}", "{a} times {b}", "{a} multiplied by {b}"]
+    + ["the product of {a} and {b}", "{a}*{b}", "{a} x {b}"],
+    "+": ["{a} + {b}", "{a} plus {b}", "the sum of {a} and {b}", "{a}+{b}"],
+    "-": ["{a} - {b}", "{a} minus {b}", "{b} subtracted from {a}", "{a}-{b}"]
+    + ["the difference of {a} and {b}"],
+    "/": ["{a} / {b}", "{a} divided by {b}", "{a}/{b}"],
+}
+ORDERS = {
+    "*": ["multiply {a} by {b}.", "take {a} times {b}."],
+    "+": ["add {a} and {b}.", "add {a} to {b}.", "put {a} and {b} together."],
+    "-": ["subtract {b} from {a}.", "take {b} away from {a}."],
+    "/": ["divide {a} by {b}.", "split {a} by {b}."],
+}
+FRAMES = ["What is {e}?", "How much is {e}?", "Compute {e}.", "Calculate {e}."] + [
+    "Work out {e}.",
+    "Tell me {e}.",
+    "I need {e}.",
+    "Please find {e}.",
+    "{e} = ?",
+    "what is {e}",
+    "{e}",
+]
+STORIES = {
+    "*": "There are {a} boxes with {b} {things} in each. How many {things} are there?",
+    "+": "{who} has {a} {things} and finds {b} more. How many {things} are there now?",
+    "-": "{who} has {a} {things} and gives {b} away. How many {things} are left?",
+    "/": "{a} {things} are shared by {b} people. How many {things} does each get?",
+}
+
+
+def calculation(rng: random.Random, held: bool) -> tuple[str, str]:
+    """A question about two or three numbers and the expression that answers it."""
+    op = rng.choice("**++--/")
+    a, b = words.numbers(rng, held)
+    b = max(b, 1) if op == "/" else b
+    if (kind := rng.random()) < 0.1:
+        things, who = rng.choice(THINGS) + "s", rng.choice(PEOPLE)
+        return STORIES[op].format(a=a, b=b, things=things, who=who), f"{a} {op} {b}"
+    if kind < 0.35:
+        template = rng.choice(phrasings(OPENINGS, ORDERS[op], held))
+        return template.format(a=a, b=b), f"{a} {op} {b}"
+    frames = [frame.format(e=symbol) for frame in FRAMES for symbol in SYMBOLS[op]]
+    frame = rng.choice([f for f in frames if words.held_out(f) == held])
+    expression = f"{a} {op} {b}"
+    if kind < 0.45:
+        expression = f"{expression} {rng.choice('*+-')} {words.number(rng, 3)}"
+        frame = rng.choice(FRAMES).format(e=expression)
+    question = frame.format(a=a, b=b)
+    return question[0].upper() + question[1:] if kind < 0.9 else question, expression
+
+
+def calc(rng: random.Random, held: bool) -> Task:
+    """Arithmetic in varied words: one call of the calculator, then the answer."""
+    question, expression = calculation(rng, held)
+    result = evaluate(expression)
+    call = Move("I should calculate this.", "calc", {"expression": expression}, result)
+    tools = tool_list(rng, {"calc"}, set())
+    return Task("calc", tools, question, (call, final(result)))
+
+
+READ = ["read {n}.", "what does {n} say?", "open {n}.", "what is in {n}?"] + [
+    "show me {n}.",
+    "tell me what {n} says.",
+    "what is written in {n}?",
+]
+
+
+def named_file(rng: random.Random, held: bool) -> tuple[str, str]:
+    """How a question names a file, and the path that is meant."""
+    name = file_name(rng, held)
+    if rng.random() < 0.3:
+        return f"the {name} file", name + ".txt"
+    path = name + rng.choice([".txt", ".txt", ".txt", ".md", ".csv"])
+    return rng.choice([path, path, f"the file {path}", f'"{path}"']), path
+
+
+def read(rng: random.Random, held: bool) -> Task:
+    """Read one file and answer with what it says, or say that it did not work."""
+    name, path = named_file(rng, held)
+    text = sentence(rng, held)
+    if rng.random() < 0.15:
+        text += "\n" + sentence(rng, held)[:40].strip()
+    question = rng.choice(phrasings(OPENINGS, READ, held)).format(n=name)
+    tools = tool_list(rng, {"read_file"}, set())
+    if not held and rng.random() < 0.06:
+        call = Move(
+            "I should read the file.", "read_file", {"path": path}, "error: " + text
+        )
+        return Task("read", tools, question, (call, final(FAILED, FAILED)))
+    call = Move("I should read the file.", "read_file", {"path": path}, text)
+    return Task("read", tools, question, (call, final(text)), {path: text})
+
+
+COMBINE = {
+    "+": ["add {k} to the number in {n}.", "what is the number in {n} plus {k}?"],
+    "-": [
+        "subtract {k} from the number in {n}.",
+        "what is the number in {n} minus {k}?",
+    ],
+    "*": ["multiply the number in {n} by {k}.", "what is the number in {n} times {k}?"],
+}
+
+
+def read_calc(rng: random.Random, held: bool) -> Task:
+    """Read a number from a file, then calculate with it, then answer."""
+    name, path = named_file(rng, held)
+    op = rng.choice("*+-")
+    a, k = words.numbers(rng, held, digits=4)
+    question = rng.choice(phrasings(OPENINGS, COMBINE[op], held)).format(n=name, k=k)
+    expression = f"{a} {op} {k}"
+    result = evaluate(expression)
+    moves = (
+        Move("I should read the file.", "read_file", {"path": path}, str(a)),
+        Move("Now I should calculate.", "calc", {"expression": expression}, result),
+        final(result),
+    )
+    tools = tool_list(rng, {"calc", "read_file"}, set())
+    return Task("read_calc", tools, question, moves, {path: str(a)})
+
+
+SAY = ['say: "{s}"', 'repeat after me: "{s}"', 'answer with "{s}"', 'write "{s}"'] + [
+    'say "{s}" back to me.',
+    'tell me "{s}"',
+]
+CHAT = {
+    "Hello!": "Hello! How can I help?",
+    "Hello": "Hello! How can I help?",
+    "Hi": "Hello! How can I help?",
+    "Who are you?": "I am a tiny model with a few tools.",
+    "What can you do?": "I can use the tools on my list.",
+    "Thank you!": "You are welcome.",
+}
+
+
+def direct(rng: random.Random, held: bool) -> Task:
+    """A question answered at once, without another tool."""
+    if not held and rng.random() < 0.1:
+        question = rng.choice(list(CHAT))
+        text = CHAT[question]
+    else:
+        text = sentence(rng, held)
+        question = rng.choice(phrasings(OPENINGS, SAY, held)).format(s=text)
+    tools = tool_list(rng, set(), set())
+    return Task("direct", tools, question, (final(text, "I can answer this now."),))
+
+
+LIST = ["which files are there?", "list the files.", "what files do you see?"] + [
+    "show me all files.",
+    "name the files in this folder.",
+]
+FIRST = [
+    "read the first file.",
+    "what does the first file say?",
+    "open the first file.",
+]
+
+
+def listing(rng: random.Random, held: bool) -> Task:
+    """Name the files, or find the first one and read it."""
+    names = {file_name(rng, held) + ".txt" for _ in range(rng.randint(1, 4))}
+    files = {name: sentence(rng, held) for name in sorted(names)}
+    shown = ", ".join(files)
+    look = Move("I should list the files.", "list_files", {}, shown)
+    if rng.random() < 0.5:
+        question = rng.choice(phrasings(OPENINGS, LIST, held))
+        tools = tool_list(rng, {"list_files"}, set())
+        return Task("list", tools, question, (look, final(shown)), files)
+    question = rng.choice(phrasings(OPENINGS, FIRST, held))
+    path = next(iter(files))
+    opened = Move("I should read the file.", "read_file", {"path": path}, files[path])
+    tools = tool_list(rng, {"list_files", "read_file"}, set())
+    return Task("list", tools, question, (look, opened, final(files[path])), files)
+
+
+KEEP = ['remember: "{s}"', 'keep in mind: "{s}"', 'remember that "{s}"', 'note "{s}"']
+
+
+def remember(rng: random.Random, held: bool) -> Task:
+    """Put a sentence into the memory tool."""
+    text = sentence(rng, held)
+    question = rng.choice(phrasings(OPENINGS, KEEP, held)).format(s=text)
+    call = Move("I should remember this.", "remember", {"text": text}, "saved")
+    tools = tool_list(rng, {"remember"}, set())
+    return Task("remember", tools, question, (call, final("I will remember that.")))
+
+
+LOOKUPS = {
+    "weather": ["what is the weather in {w}?", "is it cold in {w}?", "weather in {w}?"],
+    "search": ["search for {w}.", "look up {w}.", "find out about {w}."],
+    "translate": ["translate {w}.", "what does {w} mean in French?"],
+    "send_mail": ["send a mail to {w}.", "write a mail to {w}."],
+}
+
+
+UNKNOWN = ["play some music.", "order a pizza.", "turn on the light.", "call {w}."] + [
+    "book a table for {w}.",
+    "drive me to {w}.",
+    "take a picture.",
+    "what time is it?",
+    "buy {w} for me.",
+]
+NEW_TOOL = ['use {tool} with "{w}".', 'call {tool} on "{w}".', 'run {tool} for "{w}".']
+ARGUMENTS = ["text", "query", "name", "path", "city", "word", "topic", "key", "to"]
+
+
+def lookup_question(rng: random.Random, held: bool) -> tuple[str, str, str]:
+    """A tool that looks something up, a question for it, and its argument."""
+    tool = rng.choice(list(LOOKUPS))
+    what = word_or_name(rng, held)
+    question = rng.choice(phrasings(OPENINGS, LOOKUPS[tool], held))
+    return tool, question.format(w=f'"{what}"'), what
+
+
+def new_tool_question(rng: random.Random, held: bool) -> tuple[str, str, str]:
+    """The same for a tool with a name made up on the spot."""
+    tool, what = words.word(rng, held), word_or_name(rng, held)
+    question = rng.choice(phrasings(OPENINGS, NEW_TOOL, held))
+    return tool, question.format(tool=tool, w=what), what
+
+
+def word_or_name(rng: random.Random, held: bool) -> str:
+    """One or two words, as a city or a person might be called."""
+    return " ".join(
+        words.word(rng, held).capitalize() for _ in range(rng.randint(1, 2))
+    )
+
+
+def lookup(rng: random.Random, held: bool) -> Task:
+    """A tool of another kind, perhaps never seen: use it and pass on its reply."""
+    if rng.random() < 0.5:
+        tool, question, what = new_tool_question(rng, held)
+        argument = rng.choice(ARGUMENTS)
+    else:
+        tool, question, what = lookup_question(rng, held)
+        argument = SIGNATURES[tool][0]
+    reply = sentence(rng, held)
+    call = Move(f"I should use {tool}.", tool, {argument: what}, reply)
+    tools = tool_list(rng, {tool: (argument,)}, set())
+    return Task("lookup", tools, question, (call, final(reply)))
+
+
+def no_tool(rng: random.Random, held: bool) -> Task:
+    """A request that no listed tool serves, answered so."""
+    if (kind := rng.random()) < 0.2:
+        question = rng.choice(phrasings(OPENINGS, UNKNOWN, held))
+        tool, question = "", question.format(w=word_or_name(rng, held))
+    elif kind < 0.5:
+        asked = rng.choice([lookup_question, new_tool_question])
+        tool, question, _ = asked(rng, held)
+    else:
+        other = rng.choice([calc, read, listing, remember])(rng, held)
+        tool, question = other.moves[0].tool, other.question
+    tools = tool_list(rng, set(), {tool})
+    return Task(
+        "no_tool", tools, question, (final(NO_TOOL, "No tool here can do this."),)
+    )
+
+
+FAMILIES: dict[str, Callable[[random.Random, bool], Task]] = {
+    "calc": calc,
+    "read": read,
+    "read_calc": read_calc,
+    "direct": direct,
+    "list": listing,
+    "remember": remember,
+    "lookup": lookup,
+    "no_tool": no_tool,
+}
+
+
+def make(family: str, rng: random.Random, held: bool) -> Task:
+    """One task of `family`, from the training side or (held) for evaluation."""
+    return FAMILIES[family](rng, held)
