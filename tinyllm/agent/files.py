@@ -44,15 +44,26 @@ def read_text(root: Path, path: str) -> str:
 
 
 def list_names(root: Path) -> str:
-    """The files directly in the root, sorted, hidden ones left out: "a.txt, b.txt"."""
+    """The readable files directly in the root, sorted: "a.txt, b.txt".
+
+    Hidden files and links that leave the root are left out; at most NAME_LIMIT names.
+    """
     try:
-        with os.scandir(root) as entries:
-            names = sorted(e.name for e in entries if e.is_file() and e.name[0] != ".")
+        shown = [name for name in os.listdir(root) if not name.startswith(".")]
     except OSError as error:
         raise ToolError("the folder cannot be read") from error
+    names = sorted(name for name in shown if _is_readable(root, name))
     if len(names) > NAME_LIMIT:
         names = [*names[:NAME_LIMIT], "…"]
     return ", ".join(names) or "no files"
+
+
+def _is_readable(root: Path, name: str) -> bool:
+    """Whether the name is that of a file that lies in the root."""
+    try:
+        return _inside(root, name, repr(name)).is_file()
+    except (ToolError, OSError):
+        return False
 
 
 def _inside(root: Path, path: str, shown: str) -> Path:

@@ -151,9 +151,12 @@ class LocalBackend:
         """The call that follows the transcript.
 
         Without `constrain` it is free text to the end of the line, stripped.
-        ContextFullError if there is no room for the shortest call.
+        ContextFullError if the context, not the ceiling, would cut the call short: what
+        a grammar writes to squeeze it in is no decision of the model's.
         """
         slot = self._slot(token_ids, self._grammar, CALL_CEILING, on_text)
+        if slot.forced and self.n_ctx - len(token_ids) < CALL_CEILING:
+            raise _full(len(token_ids), self.n_ctx)
         self.calls += 1
         self.parsed += _parses(slot.text)
         return slot
@@ -182,18 +185,11 @@ class LocalBackend:
         )
 
     def _budget(self, length: int, ceiling: int, rules: Any) -> int:
-        """How many tokens a slot may have after `length` positions.
-
-        Near the end of the context it is less than the ceiling, so that the grammar
-        can still finish the call.
-        """
+        """How many tokens a slot may have after `length` positions."""
         room = self.n_ctx - length
         needed = max(1, len(rules.finish(rules.start())))
         if room < min(needed, ceiling):
-            raise ContextFullError(
-                f"a reply takes {needed} tokens or more, but {length} of {self.n_ctx} "
-                "positions are taken; give a shorter task or fewer steps"
-            )
+            raise _full(length, self.n_ctx)
         return min(ceiling, room)
 
     def _collected(
@@ -221,6 +217,12 @@ class LocalBackend:
         if key not in self._grammars:
             self._grammars[key] = grammar.compile(schema, self.tokenizer)
         return self._grammars[key]
+
+
+def _full(length: int, n_ctx: int) -> ContextFullError:
+    """The error for a transcript that leaves too little room for a reply."""
+    taken = f"{length} of {n_ctx} positions are taken"
+    return ContextFullError(f"no room for the reply: {taken}; try fewer, shorter steps")
 
 
 def _parses(text: str) -> bool:

@@ -1,0 +1,212 @@
+"""The local backend: slots as ids, masks, ceilings, counters, a cache that lasts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scripted_lm import BOS, EOS, PAD, ByteTokenizer, ScriptedLM, call, spelled
+
+from tinyllm.agent import tools
+from tinyllm.agent.local import LocalBackend, OneLine
+from tinyllm.agent.protocol import CALL_CEILING, THOUGHT_CEILING, parse_call
+from tinyllm.agent.tools import Registry
+from tinyllm.errors import ContextFullError, GrammarError, UsageError
+
+PROMPT = [BOS, *spelled("TASK: x")]
+ADD = call("calc", expression="1+1")
+TWO = Registry([tools.calc, tools.answer])
+
+
+def test_a_thought_ends_at_the_line_break_which_is_not_kept():
+    slot = LocalBackend(ScriptedLM("hm, 4 1\nCALL: x"), TWO).thought(PROMPT)
+    assert slot.token_ids == tuple(spelled("hm, 4 1"))
+    assert (slot.text, slot.tokens) == ("hm, 4 1", 7)
+    assert (slot.constrained, slot.legal_min, slot.forced) == (False, None, False)
+
+
+def test_the_ids_of_a_slot_are_those_the_model_produced():
+    lm = ScriptedLM([*spelled("4"), *spelled("1"), *spelled("\n")])
+    slot = LocalBackend(lm, TWO).thought(PROMPT)
+    assert list(slot.token_ids) == spelled("41") != lm.tokenizer.encode("41")
+
+
+def test_a_thought_has_at_most_24_tokens():
+    slot = LocalBackend(ScriptedLM("x" * 99), TWO).thought(PROMPT)
+    assert slot.tokens == THOUGHT_CEILING == 24
+
+
+def test_a_line_may_not_hold_a_break_nor_a_special_token():
+    tokenizer = ByteTokenizer()
+    mask = OneLine(tokenizer).mask(0)
+    illegal = [PAD, BOS, EOS] + [tokenizer.merge(m) for m in (b"\n\n", b"}\n", b"a\nb")]
+    assert sorted(np.flatnonzero(~mask)) == sorted(illegal)
+    assert mask.dtype == bool
+    assert not mask.flags.writeable
+
+
+def test_after_the_line_break_nothing_is_legal():
+    line = OneLine(ByteTokenizer())
+    (line_break,) = spelled("\n")
+    end = line.advance(line.start(), line_break)
+    assert not line.mask(end).any()
+    assert line.advance(line.start(), spelled("x")[0]) == line.start()
+    with pytest.raises(GrammarError):
+        line.advance(end, line_break)
+
+
+def test_eos_in_a_thought_is_passed_over_for_the_next_best():
+    slot = LocalBackend(ScriptedLM([EOS, *spelled("\n")]), TWO).thought(PROMPT)
+    assert EOS not in slot.token_ids
+
+
+def test_a_call_under_the_grammar_parses_whatever_the_model_wants():
+    for wish in (ADD, "no", "{}" * 50, [EOS] * 200, "\nCALL: ", call("nix", x=1)):
+        slot = LocalBackend(ScriptedLM(wish), TWO).call(PROMPT)
+        tool, args = parse_call(slot.text)
+        assert tool in TWO
+        assert all(isinstance(value, str) for value in args.values())
+        assert slot.constrained
+        assert slot.tokens <= CALL_CEILING
+
+
+def test_a_willing_model_gets_its_call_as_it_wrote_it():
+    backend = LocalBackend(ScriptedLM(ADD), TWO)
+    slot = backend.call(PROMPT)
+    assert slot.token_ids == tuple(spelled(ADD))
+    assert (slot.text, slot.forced) == (ADD, False)
+    assert slot.legal_min is not None
+    assert 1 <= slot.legal_min < 10
+
+
+def test_the_ceiling_forces_a_finish_that_parses():
+    endless = '{"tool":"answer","args":{"text":"' + "x" * 200
+    slot = LocalBackend(ScriptedLM(endless), TWO).call(PROMPT)
+    assert slot.forced
+    assert slot.tokens <= CALL_CEILING
+    assert parse_call(slot.text)[1]["text"].startswith("xxxx")
+
+
+def test_a_call_that_just_fits_the_context_is_kept_and_one_that_is_cut_is_not():
+    for room in range(1, 60):
+        lm = ScriptedLM(ADD, n_ctx=len(PROMPT) + room)
+        if room < len(ADD):
+            with pytest.raises(ContextFullError):
+                LocalBackend(lm, TWO).call(PROMPT)
+        else:
+            assert LocalBackend(lm, TWO).call(PROMPT).text == ADD
+        assert lm.only.length <= lm.only.n_ctx
+
+
+def test_no_room_for_a_reply_is_an_error_before_anything_is_fed():
+    for room, ask in ((0, "thought"), (10, "call")):
+        lm = ScriptedLM("x", n_ctx=len(PROMPT) + room)
+        with pytest.raises(ContextFullError, match=f"{len(PROMPT)} of {lm.only.n_ctx}"):
+            getattr(LocalBackend(lm, TWO), ask)(PROMPT)
+        assert lm.only.trace == []
+
+
+def test_a_free_call_is_the_line_stripped():
+    lm = ScriptedLM("  I would rather talk. \nTASK: more")
+    slot = LocalBackend(lm, TWO, constrain=False).call(PROMPT)
+    assert slot.text == "I would rather talk."
+    assert slot.token_ids == tuple(spelled("  I would rather talk. "))
+    assert (slot.constrained, slot.legal_min) == (False, None)
+
+
+def test_a_free_call_may_end_with_eos_which_is_not_kept():
+    slot = LocalBackend(ScriptedLM("no"), TWO, constrain=False).call(PROMPT)
+    assert slot.token_ids == tuple(spelled("no"))
+
+
+def test_constrained_without_tools_is_an_error():
+    for nothing in (None, Registry([])):
+        with pytest.raises(UsageError, match="tools"):
+            LocalBackend(ScriptedLM(), nothing)
+    backend = LocalBackend(ScriptedLM(), TWO)
+    with pytest.raises(UsageError):
+        backend.set_tools(None)
+    assert backend.tools is TWO
+    assert LocalBackend(ScriptedLM(), constrain=False).tools.describe() == ""
+
+
+def test_swapped_tools_change_the_mask_and_are_compiled_once(monkeypatch):
+    compiled = []
+    real = tools_grammar().compile
+
+    def counted(schema, tokenizer):
+        compiled.append(schema)
+        return real(schema, tokenizer)
+
+    monkeypatch.setattr(tools_grammar(), "compile", counted)
+    lm = ScriptedLM(*[ADD] * 3)
+    backend = LocalBackend(lm, TWO)
+    used = []
+    for registry in (
+        TWO,
+        Registry([tools.answer]),
+        Registry([tools.calc, tools.answer]),
+    ):
+        backend.set_tools(registry)
+        used.append(parse_call(backend.call(PROMPT).text)[0])
+    assert used == ["calc", "answer", "calc"]
+    assert len(compiled) == 2
+
+
+def tools_grammar():
+    from tinyllm import grammar
+
+    return grammar
+
+
+def test_calls_parsed_calls_and_tokens_are_counted():
+    lm = ScriptedLM("hm\n", ADD + "\n", "no\n")
+    backend = LocalBackend(lm, TWO, constrain=False)
+    slots = [backend.thought(PROMPT), backend.call(PROMPT), backend.call(PROMPT)]
+    assert (backend.calls, backend.parsed) == (2, 1)
+    assert backend.tokens == sum(slot.tokens for slot in slots) == 2 + len(ADD) + 2
+
+
+def test_after_a_reply_only_what_follows_it_is_forwarded():
+    lm = ScriptedLM("hm\n", ADD)
+    backend = LocalBackend(lm, TWO)
+    thought = backend.thought(PROMPT)
+    label = lm.tokenizer.encode("\nCALL: ")
+    grown = [*PROMPT, *thought.token_ids, *label]
+    backend.call(grown)
+    feeds = [entry for entry in lm.only.trace if entry[0] == "feed"]
+    assert feeds == [
+        ("feed", len(PROMPT), len(PROMPT)),
+        ("feed", len(grown), len(label)),
+    ]
+
+
+def test_a_slot_reports_what_it_forwarded_and_reused():
+    lm = ScriptedLM("hm\n", "ok\n")
+    backend = LocalBackend(lm, TWO)
+    first, second = backend.thought(PROMPT), backend.thought(PROMPT)
+    assert (first.forwarded, first.reused) == (len(PROMPT) + 2, 0)
+    assert (second.forwarded, second.reused) == (1 + 2, len(PROMPT) - 1)
+
+
+def test_choices_are_kept_on_request_only():
+    for keep in (False, True):
+        lm = ScriptedLM(ADD)
+        slot = LocalBackend(lm, TWO, keep_choices=keep).call(PROMPT)
+        ids = tuple(choice.token_id for choice in slot.choices)
+        assert ids == (slot.token_ids if keep else ())
+    assert all(choice.mask.sum() == choice.legal for choice in slot.choices)
+
+
+def test_the_text_is_streamed_in_whole_characters():
+    pieces: list[str] = []
+    slot = LocalBackend(ScriptedLM("é ok\n"), TWO).thought(PROMPT, pieces.append)
+    assert "".join(pieces) == slot.text == "é ok"
+    assert "\ufffd" not in pieces
+
+
+def test_reset_makes_the_next_run_as_the_first():
+    lm = ScriptedLM("hm\n", "hm\n")
+    backend = LocalBackend(lm, TWO)
+    first = backend.thought(PROMPT)
+    backend.reset()
+    assert backend.thought(PROMPT) == first
