@@ -1,0 +1,193 @@
+"""The command line: `tinyllm agent | generate | evaluate | train`.
+
+Exit codes: 0 when it worked, 1 when it did not (the reason is on stderr), 2 for a
+command that makes no sense, 130 after Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tinyllm.errors import TinyllmError, UsageError
+from tinyllm.version import __version__
+
+EXAMPLES = """examples:
+  tinyllm agent "What is 4871 * 209?"
+  tinyllm agent "Read notes.txt." --root ~/notes
+  tinyllm agent "What is 4871 * 209?" --no-grammar --json
+  tinyllm generate "Once upon a time" --temperature 0.8 --seed 3
+  tinyllm evaluate --tasks 50
+  tinyllm train agent --out my-model
+
+All of it runs offline on the model inside the package. --model takes another name, or
+a folder with config.json, model.safetensors and tokenizer.json.
+"""
+
+
+def run_agent(args: argparse.Namespace) -> int:
+    """Solve one task and show how: thoughts, calls, observations and their cost."""
+    import tinyllm
+    from tinyllm.agent.tools import default
+
+    lm = tinyllm.load(args.model)
+    options = {"temperature": args.temperature, "constrain": not args.no_grammar}
+    agent = tinyllm.Agent(
+        lm, default(args.root), args.max_steps, seed=args.seed, **options
+    )
+    trace = agent.run(args.task)
+    if args.json:
+        print(json.dumps(trace.to_json(), ensure_ascii=False, indent=2))
+    else:
+        print(trace)
+        print(f"ANSWER: {trace.answer}" if trace.answer is not None else "NO ANSWER")
+    return 0 if trace.answer is not None else 1
+
+
+def run_generate(args: argparse.Namespace) -> int:
+    """Continue a text, printed as it is made."""
+    import tinyllm
+
+    lm = tinyllm.load(args.model)
+    names = "max_new_tokens temperature top_k top_p seed stop"
+    options = {name: getattr(args, name) for name in names.split()}
+    if args.json:
+        made = lm.generate(args.prompt, **options)
+        shown = {"text": made.text, "token_ids": list(made.token_ids)}
+        print(json.dumps(shown | {"stop_reason": made.stop_reason}, ensure_ascii=False))
+        return 0
+    print(args.prompt, end="", flush=True)
+    for piece in lm.stream(args.prompt, **options):
+        print(piece, end="", flush=True)
+    print()
+    return 0
+
+
+def run_evaluate(args: argparse.Namespace) -> int:
+    """Solve held-out tasks and count, family by family."""
+    import tinyllm
+    from tinyllm.train.progress import Progress
+    from tinyllm.train.tasks import FAMILIES
+    from tinyllm.verify.held_out import measure
+
+    lm = tinyllm.load(args.model, exact=False)
+    rows = []
+    for family in args.family or list(FAMILIES):
+        if family not in FAMILIES:
+            raise UsageError(f"no family {family!r}: there are {', '.join(FAMILIES)}")
+        with Progress(args.tasks, family) as progress:
+            score = measure(
+                lm, family, args.tasks, args.seed, progress.update, **_arm(args)
+            )
+        low, high = score.interval
+        row = {"family": family, "tasks": score.tasks, "solved": score.solved}
+        rows.append(row | {"low": round(low, 4), "high": round(high, 4)})
+        if not args.json:
+            print(score, flush=True)
+        for task, trace in score.failures[: args.show_failures]:
+            print(f"\nTASK: {task.question}\n{trace}\nRIGHT: {task.answer}\n")
+    if args.json:
+        print(json.dumps(rows, indent=2))
+    return 0
+
+
+def _arm(args: argparse.Namespace) -> dict[str, Any]:
+    return {"constrain": not args.no_grammar, "temperature": args.temperature}
+
+
+def run_train(args: argparse.Namespace) -> int:
+    """Rebuild a model from nothing: tokenizer, corpus, training, files."""
+    from tinyllm.train.command import train
+
+    train(args.name, Path(args.out), args.steps)
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The commands and their options."""
+    top = argparse.ArgumentParser(
+        prog="tinyllm",
+        description="A language-model agent built from nothing but numpy.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    top.add_argument("--version", action="version", version=f"tinyllm {__version__}")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def add(name: str, run: Callable[[argparse.Namespace], int]) -> Any:
+        about = (run.__doc__ or "").strip()
+        command = commands.add_parser(name, help=about, description=about)
+        command.set_defaults(run=run)
+        return command.add_argument
+
+    _agent_options(add("agent", run_agent))
+    _generate_options(add("generate", run_generate))
+    _evaluate_options(add("evaluate", run_evaluate))
+    option = add("train", run_train)
+    option("name", choices=("agent", "stories"), help="the recipe to follow")
+    option("--out", required=True, help="the folder to write the model to")
+    option("--steps", type=int, help="stop after so many steps (the recipe's own)")
+    return top
+
+
+def _sampling_options(option: Any) -> None:
+    option("--model", default="agent", help="name or folder (agent, the one inside)")
+    option("--temperature", type=float, default=0.0, help="0 takes the likeliest token")
+    option("--seed", type=int, default=0, help="which random choices, above 0 (0)")
+    option("--json", action="store_true", help="print JSON for programs")
+
+
+def _agent_options(option: Any) -> None:
+    option("task", help="what to do, one line")
+    option("--root", default=".", help="the folder that read_file may read (.)")
+    option("--max-steps", type=int, default=8, help="give up after so many (8)")
+    option("--no-grammar", action="store_true", help="let the model write calls freely")
+    _sampling_options(option)
+
+
+def _generate_options(option: Any) -> None:
+    option("prompt", help="the text to continue")
+    option("--max-new-tokens", type=int, default=100, help="at most so many (100)")
+    option("--top-k", type=int, default=0, help="keep the k likeliest (0: all)")
+    option("--top-p", type=float, default=1.0, help="keep this much probability (1)")
+    option("--stop", action="append", default=[], help="end before this text")
+    _sampling_options(option)
+
+
+def _evaluate_options(option: Any) -> None:
+    option("--tasks", type=int, default=50, help="tasks a family (50)")
+    option("--family", action="append", help="only this one; may be repeated")
+    option("--show-failures", type=int, default=0, help="print so many a family (0)")
+    option("--no-grammar", action="store_true", help="let the model write calls freely")
+    _sampling_options(option)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    args = parser().parse_args(argv)
+    try:
+        return int(args.run(args))
+    except UsageError as error:
+        return _complain(error, 2)
+    except TinyllmError as error:
+        return _complain(error, 1)
+    except BrokenPipeError:  # the reader of our output has gone, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        print("\ntinyllm: stopped", file=sys.stderr)
+        return 130
+
+
+def _complain(error: Exception, code: int) -> int:
+    print(f"tinyllm: {error}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

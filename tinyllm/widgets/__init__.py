@@ -1,0 +1,1 @@
+"""Pictures of real values, each with a text twin; nothing else imports them."""
