@@ -78,10 +78,9 @@ def _one_of(options: list[Expression]) -> Expression:
 def _only(schema: Schema, used: set[str], path: str) -> None:
     for keyword in schema:
         if keyword not in used | _SILENT:
-            beside = ", ".join(sorted(used & set(schema)))
-            raise _refuse(
-                path, f"{keyword} cannot be enforced beside {beside or 'nothing'}"
-            )
+            others = ", ".join(sorted(used & set(schema)))
+            beside = f" beside {others}" if others else ""
+            raise _refuse(path, f"{keyword} cannot be enforced{beside}")
 
 
 def _types(schema: Schema, path: str) -> list[str]:
@@ -99,17 +98,17 @@ def _types(schema: Schema, path: str) -> list[str]:
 
 
 def _values(schema: Schema, path: str) -> Expression:
-    """The values of enum and const, those of the stated type only."""
-    _only(schema, {"type", "enum", "const"}, path)
+    """The values of enum or const, those of the stated type only."""
     keyword = "enum" if "enum" in schema else "const"
-    values = schema.get("enum", [schema.get("const")])
+    _only(schema, {"type", keyword}, path)
+    values = schema["enum"] if keyword == "enum" else [schema["const"]]
     if not isinstance(values, list):
         raise _refuse(path, f"enum must be a list, not {values!r:.40}")
     names = _types(schema, path) if "type" in schema else list(_KEYWORDS)
     options = []
     for value in values:
         spelling = _spelling(value, path, keyword)
-        if any(_is_a(value, name) for name in names) and _is_const(value, schema):
+        if any(_is_a(value, name) for name in names):
             options.append(spelling)
     if not options:
         raise _refuse(path, f"{keyword} leaves no value of the stated type")
@@ -121,7 +120,7 @@ def _spelling(value: object, path: str, keyword: str) -> Expression:
         return json_text.spelled(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise _refuse(
-            path, f"{keyword} holds {value!r:.40}, which is not a JSON value"
+            path, f"{keyword} holds {value!r:.40}, which cannot be written as JSON"
         ) from error
 
 
@@ -131,14 +130,6 @@ def _is_a(value: object, name: str) -> bool:
     if name == "integer" and isinstance(value, float):
         return value.is_integer()
     return isinstance(value, _PYTHON_TYPES[name])
-
-
-def _is_const(value: object, schema: Schema) -> bool:
-    """Whether a value equals the const beside it, in JSON's sense."""
-    if "const" not in schema:
-        return True
-    const = schema["const"]
-    return bool(value == const) and isinstance(value, bool) == isinstance(const, bool)
 
 
 def _any_of(schema: Schema, path: str, depth: int) -> Expression:
@@ -159,7 +150,7 @@ def _bounds(schema: Schema, least: str, most: str, path: str) -> tuple[int, int 
             value = schema[keyword]
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise _refuse(path, f"{keyword} must be a number, not {value!r:.40}")
-            if value < 0 or value != int(value):
+            if value < 0 or (isinstance(value, float) and not value.is_integer()):
                 raise _refuse(path, f"{keyword} must be a count, not {value!r:.40}")
             bounds[i] = int(value)
     low, high = bounds[0] or 0, bounds[1]

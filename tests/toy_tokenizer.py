@@ -1,0 +1,83 @@
+"""A tokenizer with chosen tokens, and what else the tests of the grammar share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from tinyllm.grammar.automaton import DEAD, Automaton
+from tinyllm.grammar.mask import TokenGrammar
+
+PAD, BOS, EOS = 0, 1, 2
+N_SPECIAL = 3
+
+
+class ToyTokenizer:
+    """Ids 0 to 2 are pad, bos and eos; the given tokens follow."""
+
+    def __init__(self, tokens: list[bytes]) -> None:
+        self.tokens = [b"", b"", b"", *tokens]
+        self.vocab_size = len(self.tokens)
+        self.eos_ids = frozenset({EOS})
+        self.special_ids = frozenset({PAD, BOS, EOS})
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The bytes of a token."""
+        return self.tokens[token_id]
+
+    def id_of(self, data: bytes) -> int:
+        """The id of the token with these bytes."""
+        return self.tokens.index(data, N_SPECIAL)
+
+    def text(self, token_ids: tuple[int, ...] | list[int]) -> bytes:
+        """The bytes of several tokens."""
+        return b"".join(self.tokens[i] for i in token_ids)
+
+
+def characters(text: str) -> list[bytes]:
+    """One token for each character of a text."""
+    return [character.encode() for character in text]
+
+
+def byte_level(*merges: bytes) -> ToyTokenizer:
+    """All 256 bytes and some longer tokens."""
+    return ToyTokenizer([bytes([i]) for i in range(256)] + list(merges))
+
+
+def accepts(automaton: Automaton, data: bytes) -> bool:
+    """Whether the automaton accepts these bytes as a whole."""
+    state = automaton.start
+    for byte in data:
+        state = automaton.next(state, byte)
+        if state == DEAD:
+            return False
+    return automaton.accepting[state]
+
+
+def walk(grammar: TokenGrammar, token_ids: tuple[int, ...] | list[int]) -> int:
+    """The state after these tokens."""
+    state = grammar.start()
+    for token_id in token_ids:
+        state = grammar.advance(state, token_id)
+    return state
+
+
+def states_of(grammar: TokenGrammar) -> Iterator[int]:
+    """Every state that legal tokens can lead to, each once."""
+    seen, work = {grammar.start()}, [grammar.start()]
+    while work:
+        state = work.pop()
+        yield state
+        for token_id in grammar.mask(state).nonzero()[0].tolist():
+            after = grammar.advance(state, token_id)
+            if after not in seen:
+                seen.add(after)
+                work.append(after)
+
+
+def is_json(text: str, kind: type) -> bool:
+    """Whether Python's reader finds a value of one type, without space around it."""
+    try:
+        return type(json.loads(text)) is kind and text == text.strip()
+    except ValueError:
+        return False
