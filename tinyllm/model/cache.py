@@ -21,20 +21,26 @@ class KVCache:
 
     def __init__(self, config: Config) -> None:
         shape = (config.n_layers, config.n_kv_heads, config.n_ctx, config.head_dim)
+        self.config = config
         self.k: Array = np.empty(shape, np.float32)
         self.v: Array = np.empty(shape, np.float32)
         self.length = 0
 
     def write(self, layer: int, start: int, k: Array, v: Array) -> tuple[Array, Array]:
-        """Store k, v (T, K, E) from position `start`; return all up to there (K, S, E).
+        """Store k, v (K, T, E) from position `start`; return all up to there (K, S, E).
 
         `length` stays: the model moves it when every layer has been written.
         """
-        stop = start + len(k)
-        held_k, held_v = self.k[layer, :, :stop], self.v[layer, :, :stop]  # (K, S, E)
-        held_k[:, start:] = k.swapaxes(0, 1)
-        held_v[:, start:] = v.swapaxes(0, 1)
-        return held_k, held_v
+        all_k, all_v = self.k[layer], self.v[layer]  # (K, n_ctx, E)
+        if k.ndim == 2:
+            stop = start + 1
+            all_k[:, start] = k
+            all_v[:, start] = v
+        else:
+            stop = start + k.shape[1]
+            all_k[:, start:stop] = k
+            all_v[:, start:stop] = v
+        return all_k[:, :stop], all_v[:, :stop]  # (K, S, E)
 
     def rewind(self, n: int) -> None:
         """Keep the first n positions. Raises InferenceError unless 0 <= n <= length."""

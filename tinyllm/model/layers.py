@@ -4,7 +4,8 @@
 S positions held, D model width, H query heads, K key/value heads, G = H/K query heads a
 key/value head, E head width, F hidden width.
 
-Exact: each row of T goes through the very calls it would go through alone.
+A single token may drop the axis T wherever it stands: numpy is quicker on vectors.
+Exact: a row of many gets, bit for bit, what it would get alone.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ class Dense:
 
     def apply(self, x: Array) -> Array:
         """Return x (T, in) times the transposed matrix: (T, out)."""
-        if len(x) == 1:
-            return np.dot(self.array, x[0])[None]  # type: ignore[no-any-return]
+        if x.ndim == 1:
+            return self.array.dot(x)  # type: ignore[no-any-return]
         if self.exact:  # one matrix-vector product a row, bit for bit the line above
             return np.matmul(self.array, x[:, :, None])[:, :, 0]  # type: ignore[no-any-return]
         return x @ self.array.T
@@ -59,17 +60,17 @@ def rms_norm(x: Array, weight: Array, eps: float) -> Array:
 
     Zhang and Sennrich 2019, arXiv:1910.07467.
     """
-    n = x.shape[1]
+    n = x.shape[-1]
+    if x.ndim == 1:
+        return x * (1.0 / math.sqrt(float(x.dot(x)) / n + eps)) * weight
     scale = [1.0 / math.sqrt(s / n + eps) for s in np.vecdot(x, x).tolist()]
-    if len(scale) == 1:
-        return x * scale[0] * weight
     return x * np.array(scale, np.float32)[:, None] * weight
 
 
 def rope_tables(config: Config) -> tuple[Array, Array]:
-    """Return cosines and signed sines of every position: (n_ctx, 1, 2, E/2) each.
+    """Return cosines and signed sines of every position: (n_ctx, 2, E/2) each.
 
-    Entry [p, 0, :, i] belongs to the angle p * theta**(-2i/E); the sines of the first
+    Entry [p, :, i] belongs to the angle p * theta**(-2i/E); the sines of the first
     half are negative. Angles are worked out in float64, once. Su et al. 2021,
     arXiv:2104.09864, with the pairs split into halves as Hugging Face stores them.
     """
@@ -77,92 +78,84 @@ def rope_tables(config: Config) -> tuple[Array, Array]:
     frequency = config.rope_theta ** (-pair / config.head_dim)  # (E/2,)
     angle = np.outer(np.arange(config.n_ctx), frequency)  # (n_ctx, E/2)
     cos, sin = np.cos(angle), np.sin(angle)
-    shape = (config.n_ctx, 1, 2, config.head_dim // 2)
-    cosines = np.stack([cos, cos], axis=1).astype(np.float32).reshape(shape)
-    sines = np.stack([-sin, sin], axis=1).astype(np.float32).reshape(shape)
+    cosines = np.stack([cos, cos], axis=1).astype(np.float32)  # (n_ctx, 2, E/2)
+    sines = np.stack([-sin, sin], axis=1).astype(np.float32)
     return cosines, sines
 
 
 def rope(x: Array, cos: Array, sin: Array) -> Array:
-    """Return x (T, heads, E) rotated by the rows of the tables for its T positions.
+    """Return x (heads, T, E) rotated by cos and sin, (heads, T, 2, E/2).
 
     With halves a and b: a cos - b sin, then b cos + a sin.
     """
-    halves = x.reshape(*x.shape[:2], 2, -1)  # (T, heads, 2, E/2)
-    turned = halves * cos
-    turned += halves[:, :, ::-1] * sin
-    return turned.reshape(x.shape)  # (T, heads, E)
+    halves = x.reshape(cos.shape)  # (heads, T, 2, E/2)
+    turned: Array = halves * cos
+    turned += halves[..., ::-1, :] * sin
+    return turned.reshape(x.shape)  # (heads, T, E)
 
 
 def attention(q: Array, k: Array, v: Array) -> Array:
-    """Return what one position reads: q (K, G, E) over k and v (K, S, E) is (K, G, E).
+    """Return what one position reads: q (H, E) over k and v (K, S, E) gives (H * E,).
 
-    Query heads come in groups: the first G read key/value head 0. Vaswani et al. 2017,
-    arXiv:1706.03762, section 3.2.1; groups: arXiv:2305.13245.
+    q is already scaled by E**-0.5. Query heads come in groups: the first G read
+    key/value head 0. Vaswani et al. 2017, arXiv:1706.03762, section 3.2.1; groups:
+    arXiv:2305.13245.
     """
-    scores = np.matmul(q, k.swapaxes(1, 2))  # (K, G, S)
-    scores *= q.shape[-1] ** -0.5
-    scores -= np.maximum.reduce(scores, axis=-1, keepdims=True)
-    np.exp(scores, out=scores)
-    total = np.add.reduce(scores, axis=-1, keepdims=True)  # (K, G, 1)
-    read: Array = np.matmul(scores, v)  # (K, G, E)
+    n_kv_heads, seen, width = k.shape
+    grouped = q.reshape(n_kv_heads, -1, width, 1)  # (K, G, E, 1)
+    scores = np.matmul(k[:, None], grouped).reshape(-1, seen)  # (H, S)
+    scores -= np.maximum.reduce(scores, 1, None, None, True)
+    np.exp(scores, scores)
+    total = np.add.reduce(scores, 1, None, None, True)  # (H, 1)
+    weights = scores.reshape(n_kv_heads, -1, 1, seen)  # (K, G, 1, S)
+    read: Array = np.matmul(weights, v[:, None]).reshape(-1, width)  # (H, E)
     read /= total
-    return read
+    return read.reshape(-1)  # (H * E,)
 
 
 def attend_rows(q: Array, k: Array, v: Array) -> Array:
     """Return attention of each row over exactly the positions up to its own.
 
-    q (T, H, E) are the last T of the S positions in k, v (K, S, E); gives (T, H * E).
+    q (H, T, E) are the last T of the S positions in k, v (K, S, E); gives (T, H * E).
     """
-    t, heads, width = q.shape
-    grouped = q.reshape(t, len(k), -1, width)  # (T, K, G, E)
-    first = k.shape[1] - t + 1
-    if t == 1:
-        return attention(grouped[0], k, v).reshape(1, -1)
-    read = np.empty((t, heads * width), np.float32)
-    for i in range(t):
-        row = attention(grouped[i], k[:, : first + i], v[:, : first + i])
-        read[i] = row.reshape(-1)
-    return read
+    t, seen = q.shape[1], k.shape[1]
+    ends = range(seen - t + 1, seen + 1)
+    rows = [attention(q[:, i], k[:, :n], v[:, :n]) for i, n in enumerate(ends)]
+    return np.stack(rows)
 
 
 def attend_blocks(q: Array, k: Array, v: Array) -> Array:
     """Return the same as `attend_rows` up to rounding, `BLOCK` rows at a time."""
-    t, heads, width = q.shape
-    first = k.shape[1] - t
-    if t == 1:
-        return attend_rows(q, k, v)
-    read = np.empty((t, heads * width), np.float32)
+    t, seen = q.shape[1], k.shape[1]
+    blocks = []
     for i in range(0, t, BLOCK):
-        rows, seen = q[i : i + BLOCK], first + min(i + BLOCK, t)
-        read[i : i + BLOCK] = _attend_block(rows, k[:, :seen], v[:, :seen])
-    return read
+        n = min(seen, seen - t + i + BLOCK)
+        blocks.append(_attend_block(q[:, i : i + BLOCK], k[:, :n], v[:, :n]))
+    return np.concatenate(blocks)
 
 
 def _attend_block(q: Array, k: Array, v: Array) -> Array:
-    (t, _, width), (n_kv_heads, seen, _) = q.shape, k.shape
-    grouped = q.reshape(t, n_kv_heads, -1, width).transpose(1, 2, 0, 3)  # (K, G, T, E)
+    (_, t, width), (n_kv_heads, seen, _) = q.shape, k.shape
+    grouped = q.reshape(n_kv_heads, -1, t, width)  # (K, G, T, E)
     scores = grouped @ k[:, None].swapaxes(2, 3)  # (K, G, T, S)
-    scores *= width**-0.5
     scores[:, :, np.triu(np.ones((t, seen), bool), seen - t + 1)] = -np.inf
     scores -= scores.max(axis=-1, keepdims=True)
     np.exp(scores, out=scores)
     scores /= scores.sum(axis=-1, keepdims=True)
-    read = scores @ v[:, None]  # (K, G, T, E)
+    read: Array = scores @ v[:, None]  # (K, G, T, E)
     return read.transpose(2, 0, 1, 3).reshape(t, -1)  # (T, H * E)
 
 
 def swiglu(gate_up: Array) -> Array:
     """Return silu(gate) * up for gate and up side by side: (T, 2F) to (T, F).
 
-    Shazeer 2020, arXiv:2002.05202; silu(g) is g / (1 + exp(-g)).
+    Shazeer 2020, arXiv:2002.05202. silu(g) = g / (1 + exp(-g)), which with h = g/2 is
+    h + h tanh(h) and so cannot overflow.
     """
-    width = gate_up.shape[1] // 2
-    gate = gate_up[:, :width]
-    gated = np.negative(gate)
-    np.exp(gated, out=gated)
-    gated += 1.0
-    np.divide(gate, gated, out=gated)
-    gated *= gate_up[:, width:]
+    width = gate_up.shape[-1] // 2
+    half = gate_up[..., :width] * 0.5
+    gated: Array = np.tanh(half)
+    gated *= half
+    gated += half
+    gated *= gate_up[..., width:]
     return gated

@@ -27,6 +27,7 @@ from tinyllm.model.layers import (
     Weight,
     attend_blocks,
     attend_rows,
+    attention,
     linear,
     rms_norm,
     rope,
@@ -61,6 +62,12 @@ class Model:
         check_weights(config, weights)
         self.config = config
         self.exact = exact
+        self._eps = config.norm_eps
+        self._n_q = config.n_heads
+        self._n_turned = config.n_heads + config.n_kv_heads
+        self._n_stacked = config.n_heads + 2 * config.n_kv_heads
+        self._scale = np.ones((self._n_turned, 1, 1), np.float32)
+        self._scale[: self._n_q] = config.head_dim**-0.5
         self.cos, self.sin = rope_tables(config)
         self.embedding = _float32(weights["model.embed_tokens.weight"])
         self.layers = [
@@ -76,6 +83,8 @@ class Model:
 
     def logits(self, hidden: Array) -> Array:
         """Return a score for every token of the vocabulary: (T, D) to (T, V)."""
+        if len(hidden) == 1:
+            return linear(hidden[0], self.head)[None]
         return linear(hidden, self.head)
 
     def hidden(self, token_ids: Sequence[int], cache: KVCache | None = None) -> Array:
@@ -87,22 +96,28 @@ class Model:
         cache = KVCache(self.config) if cache is None else cache
         start = cache.length
         ids = self.check(token_ids, start)
-        if cache.k.shape[:3] != (len(self.layers), *self._cache_shape):
+        if cache.config is not self.config and cache.config != self.config:
             raise InferenceError("the cache was made for a model of other sizes")
-        x = self.embedding[ids]  # (T, D)
+        x = self.embedding[ids if len(ids) > 1 else ids[0]]  # (T, D), or (D,) for one
         cos, sin = self.rotation(start, len(ids))
-        with np.errstate(over="ignore"):  # exp(-gate) may reach inf: silu is then 0
-            for i, layer in enumerate(self.layers):
-                x += self._attend(x, i, layer, cos, sin, start, cache)
-                h = rms_norm(x, layer.mlp_norm, self.config.norm_eps)
-                x += linear(swiglu(linear(h, layer.gate_up)), layer.down)
-            x = rms_norm(x, self.norm, self.config.norm_eps)
+        for i, layer in enumerate(self.layers):
+            x = x + self._attend(x, i, layer, cos, sin, start, cache)
+            h = rms_norm(x, layer.mlp_norm, self._eps)
+            x = x + linear(swiglu(linear(h, layer.gate_up)), layer.down)
+        x = rms_norm(x, self.norm, self._eps)
         cache.length = start + len(ids)
-        return x
+        return x.reshape(len(ids), -1)  # (T, D)
 
     def rotation(self, start: int, n: int) -> tuple[Array, Array]:
-        """Return the rope tables' rows for n positions from `start`."""
-        return self.cos[start : start + n], self.sin[start : start + n]
+        """Return cos and sin of n positions from `start`: (H + K, T, 2, E/2) each.
+
+        Those of the H query heads carry the scale of attention, E**-0.5, as well. One
+        position comes without the axis T.
+        """
+        if n == 1:
+            return self.cos[start] * self._scale, self.sin[start] * self._scale
+        rows, scale = slice(start, start + n), self._scale[:, None]
+        return self.cos[rows] * scale, self.sin[rows] * scale
 
     def check(self, token_ids: Sequence[int], start: int = 0) -> list[int]:
         """Return the ids as a list, fit to be forwarded from position `start`.
@@ -117,10 +132,6 @@ class Model:
             )
         return ids
 
-    @property
-    def _cache_shape(self) -> tuple[int, int]:
-        return self.config.n_kv_heads, self.config.n_ctx
-
     def _attend(
         self,
         x: Array,
@@ -132,13 +143,20 @@ class Model:
         cache: KVCache,
     ) -> Array:
         """Return what the attention of one layer adds to x (T, D)."""
-        n_heads, n_kv_heads = self.config.n_heads, self.config.n_kv_heads
-        qkv = linear(rms_norm(x, layer.attention_norm, self.config.norm_eps), layer.qkv)
-        qkv = qkv.reshape(len(x), n_heads + 2 * n_kv_heads, -1)  # (T, H + 2K, E)
-        qk = rope(qkv[:, : n_heads + n_kv_heads], cos, sin)  # (T, H + K, E)
-        k, v = cache.write(index, start, qk[:, n_heads:], qkv[:, -n_kv_heads:])
-        attend = attend_rows if self.exact else attend_blocks
-        return linear(attend(qk[:, :n_heads], k, v), layer.out)
+        n_q, n_turned = self._n_q, self._n_turned
+        qkv = linear(rms_norm(x, layer.attention_norm, self._eps), layer.qkv)
+        if x.ndim == 1:
+            heads = qkv.reshape(self._n_stacked, -1)  # (H + 2K, E)
+        else:
+            heads = qkv.reshape(len(x), self._n_stacked, -1).swapaxes(0, 1)
+        qk = rope(heads[:n_turned], cos, sin)  # (H + K, T, E)
+        k, v = cache.write(index, start, qk[n_q:], heads[n_turned:])
+        return linear(self._read(qk[:n_q], k, v), layer.out)
+
+    def _read(self, q: Array, k: Array, v: Array) -> Array:
+        if q.ndim == 2:
+            return attention(q, k, v)
+        return attend_rows(q, k, v) if self.exact else attend_blocks(q, k, v)
 
 
 def check_ids(token_ids: Sequence[int], vocab_size: int) -> list[int]:
