@@ -34,10 +34,10 @@ def load_folder(path: str | os.PathLike[str], exact: bool = True) -> tuple[Model
             raise ModelNotFoundError(f"{folder} is not a model folder: no {name} in it")
     config = _read_config(folder / CONFIG)
     tokenizer = BPE.load(folder / TOKENIZER)
-    if tokenizer.vocab_size > config.vocab_size:
+    if tokenizer.vocab_size != config.vocab_size:
         raise CheckpointError(
             f"{folder}: the tokenizer has {tokenizer.vocab_size} ids, "
-            f"the model only {config.vocab_size}"
+            f"the model has {config.vocab_size}: they do not belong together"
         )
     return Model(config, safetensors.read(folder / WEIGHTS), exact), tokenizer
 

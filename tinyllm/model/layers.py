@@ -39,7 +39,7 @@ class Dense:
     def __init__(self, array: Array, exact: bool = True) -> None:
         self.array = np.ascontiguousarray(array, dtype=np.float32)
         self.exact = exact
-        self.shape: tuple[int, int] = array.shape  # type: ignore[assignment]
+        self.shape: tuple[int, int] = array.shape
 
     def apply(self, x: Array) -> Array:
         """Return x (T, in) times the transposed matrix: (T, out)."""
@@ -104,9 +104,9 @@ def attention(q: Array, k: Array, v: Array) -> Array:
     n_kv_heads, seen, width = k.shape
     grouped = q.reshape(n_kv_heads, -1, width, 1)  # (K, G, E, 1)
     scores = np.matmul(k[:, None], grouped).reshape(-1, seen)  # (H, S)
-    scores -= np.maximum.reduce(scores, 1, None, None, True)
+    scores -= scores.max(axis=1, keepdims=True)
     np.exp(scores, scores)
-    total = np.add.reduce(scores, 1, None, None, True)  # (H, 1)
+    total = scores.sum(axis=1, keepdims=True)  # (H, 1)
     weights = scores.reshape(n_kv_heads, -1, 1, seen)  # (K, G, 1, S)
     read: Array = np.matmul(weights, v[:, None]).reshape(-1, width)  # (H, E)
     read /= total
@@ -142,7 +142,7 @@ def _attend_block(q: Array, k: Array, v: Array) -> Array:
     scores -= scores.max(axis=-1, keepdims=True)
     np.exp(scores, out=scores)
     scores /= scores.sum(axis=-1, keepdims=True)
-    read: Array = scores @ v[:, None]  # (K, G, T, E)
+    read: Array = np.matmul(scores, v[:, None])  # (K, G, T, E)
     return read.transpose(2, 0, 1, 3).reshape(t, -1)  # (T, H * E)
 
 

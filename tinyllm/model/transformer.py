@@ -145,10 +145,9 @@ class Model:
         """Return what the attention of one layer adds to x (T, D)."""
         n_q, n_turned = self._n_q, self._n_turned
         qkv = linear(rms_norm(x, layer.attention_norm, self._eps), layer.qkv)
-        if x.ndim == 1:
-            heads = qkv.reshape(self._n_stacked, -1)  # (H + 2K, E)
-        else:
-            heads = qkv.reshape(len(x), self._n_stacked, -1).swapaxes(0, 1)
+        heads = qkv.reshape(*x.shape[:-1], self._n_stacked, -1)  # (T, H + 2K, E)
+        if x.ndim == 2:
+            heads = heads.swapaxes(0, 1)  # (H + 2K, T, E)
         qk = rope(heads[:n_turned], cos, sin)  # (H + K, T, E)
         k, v = cache.write(index, start, qk[n_q:], heads[n_turned:])
         return linear(self._read(qk[:n_q], k, v), layer.out)
@@ -165,14 +164,14 @@ def check_ids(token_ids: Sequence[int], vocab_size: int) -> list[int]:
     if not ids:
         raise PromptTooShortError("no token ids were given: at least one is needed")
     for i in ids:
-        if type(i) is not int and not isinstance(i, np.integer):
+        if isinstance(i, bool) or not isinstance(i, (int, np.integer)):
             raise InvalidTokenError(f"a token id must be a whole number, not {i!r}")
         if not 0 <= i < vocab_size:
             raise InvalidTokenError(
                 f"token id {i} is outside the vocabulary of {vocab_size} "
                 f"(0 to {vocab_size - 1})"
             )
-    return ids
+    return list(map(int, ids))
 
 
 def check_weights(config: Config, weights: Weights) -> None:

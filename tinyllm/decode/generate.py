@@ -1,0 +1,215 @@
+"""The loop: logits, one choice, forward, again. `choose_tokens`, `stream`, `generate`.
+
+`choose_tokens` yields each token with how it came to be; a grammar may narrow what is
+legal. `stream` turns that into text as it comes, `generate` into one `Generation`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tinyllm.decode.sampling import Sampler, softmax
+from tinyllm.decode.session import Session
+from tinyllm.decode.stop import StopStrings
+from tinyllm.decode.threads import one_blas_thread
+from tinyllm.errors import ContextFullError, GrammarError, UsageError
+from tinyllm.text.stream import TextStream
+
+if TYPE_CHECKING:
+    from tinyllm.engine import Engine
+
+Array = NDArray[np.float32]
+Mask = NDArray[np.bool_]
+
+
+class Grammar(Protocol):
+    """What says which tokens are legal; a state is any immutable, hashable value."""
+
+    def start(self) -> Any:
+        """Return the state before the first token."""
+
+    def mask(self, state: Any) -> Mask:
+        """Return which ids are legal: bool (V,)."""
+
+    def advance(self, state: Any, token_id: int) -> Any:
+        """Return the state after a legal token."""
+
+    def finish(self, state: Any) -> tuple[int, ...]:
+        """Return the shortest completion, without eos; empty for a complete text."""
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """One token and how it came to be.
+
+    `logits` (V,) are the model's own, before any mask. Without a grammar `mask` (V,)
+    and `legal`, the number of legal tokens, are None. `forced`: the grammar supplied
+    the token because the budget was running out.
+    """
+
+    token_id: int
+    logits: Array
+    mask: Mask | None = None
+    legal: int | None = None
+    forced: bool = False
+
+    @cached_property
+    def wanted(self) -> int:
+        """Return the id that the model alone would have put first."""
+        return int(self.logits.argmax())
+
+    @cached_property
+    def mass_kept(self) -> float | None:
+        """Return the probability that the model gave to all legal ids together."""
+        if self.mask is None:
+            return None
+        return float(softmax(self.logits)[self.mask].sum())
+
+
+@dataclass(frozen=True)
+class Generation:
+    """A generated text and why it ended.
+
+    `stop_reason` is "eos", "stop", "grammar", "length" or "context"; `token_ids` are
+    all ids that were chosen: those that spelled a stop string too.
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    stop_reason: str
+
+
+def choose_tokens(
+    session: Session,
+    logits: Array,
+    sampler: Sampler,
+    max_new_tokens: int,
+    grammar: Grammar | None = None,
+) -> Generator[Choice, None, str]:
+    """Yield one choice a token, from the logits (V,) after what the session holds.
+
+    A token is forwarded when the next choice is asked for, so the last one never is.
+    An eos id ends the text and is not yielded. With a grammar its shortest completion
+    is yielded in time, so that a text within the budget is complete. The generator's
+    return value is the reason why it ended. Raises GrammarError or ContextFullError
+    where not even the shortest text fits.
+    """
+    budget = min(max_new_tokens, session.room)
+    full = "length" if budget == max_new_tokens else "context"
+    if grammar is None:
+        return (yield from _free(session, logits, sampler, budget)) or full
+    needed = len(grammar.finish(grammar.start()))
+    if needed > max_new_tokens:
+        raise GrammarError(
+            f"the shortest text the grammar allows has {needed} tokens, "
+            f"max_new_tokens is {max_new_tokens}: raise it"
+        )
+    if needed > budget:
+        raise ContextFullError(
+            f"the shortest text the grammar allows has {needed} tokens, but only "
+            f"{budget} positions are left of {session.model.config.n_ctx}"
+        )
+    return (yield from _legal(session, logits, sampler, budget, grammar)) or full
+
+
+def _free(
+    session: Session, logits: Array, sampler: Sampler, budget: int
+) -> Generator[Choice, None, str]:
+    for left in range(budget, 0, -1):
+        token_id = sampler.pick(logits)
+        if token_id in session.eos_ids:
+            return "eos"
+        yield Choice(token_id, logits)
+        if left > 1:
+            logits = session.extend([token_id])
+    return ""
+
+
+def _legal(
+    session: Session, logits: Array, sampler: Sampler, budget: int, grammar: Grammar
+) -> Generator[Choice, None, str]:
+    state = grammar.start()
+    last: list[int] = []
+    forced: tuple[int, ...] = ()
+    for left in range(budget, 0, -1):
+        mask = grammar.mask(state)
+        legal = int(np.count_nonzero(mask))
+        if legal == sum(bool(mask[i]) for i in session.eos_ids):
+            return "grammar"  # nothing but the end
+        if last:
+            logits = session.extend(last)
+        if not forced:
+            token_id = sampler.pick(np.where(mask, logits, np.float32(-np.inf)))
+            if token_id in session.eos_ids:
+                return "eos"
+            if len(grammar.finish(grammar.advance(state, token_id))) >= left:
+                forced = grammar.finish(state)
+                if not forced:
+                    return ""  # complete, and what the model wants would not fit
+        is_forced = bool(forced)
+        if forced:
+            token_id, forced = forced[0], forced[1:]
+        yield Choice(token_id, logits, mask, legal, is_forced)
+        state = grammar.advance(state, token_id)
+        last = [token_id]
+    return ""
+
+
+def stream(
+    lm: Engine,
+    prompt: str,
+    max_new_tokens: int = 50,
+    temperature: float = 0.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    seed: int = 0,
+    stop: Sequence[str] = (),
+    grammar: Grammar | None = None,
+) -> Generator[str, None, Generation]:
+    """Yield the text that follows the prompt as it comes; return the `Generation`.
+
+    Only whole characters, and nothing that may still turn out to be a stop string.
+    Raises UsageError, ContextFullError or GrammarError.
+    """
+    if max_new_tokens < 0:
+        raise UsageError(f"max_new_tokens must be 0 or more, not {max_new_tokens}")
+    sampler = Sampler(temperature, top_k, top_p, seed)
+    watch, characters = StopStrings(stop), TextStream(lm.tokenizer)
+    token_ids: list[int] = []
+    pieces: list[str] = []
+    with one_blas_thread():
+        session = lm.session()
+        logits = session.feed([lm.tokenizer.bos_id, *lm.tokenizer.encode(prompt)])
+        choices = choose_tokens(session, logits, sampler, max_new_tokens, grammar)
+        while True:
+            try:
+                token_ids.append(next(choices).token_id)
+            except StopIteration as end:
+                reason = end.value
+                break
+            pieces.append(watch.push(characters.push(token_ids[-1])))
+            if pieces[-1]:
+                yield pieces[-1]
+            if watch.stopped:
+                return Generation("".join(pieces), tuple(token_ids), "stop")
+    pieces.append(watch.push(characters.flush()) + watch.flush())
+    if pieces[-1]:
+        yield pieces[-1]
+    reason = "stop" if watch.stopped else reason
+    return Generation("".join(pieces), tuple(token_ids), reason)
+
+
+def generate(lm: Engine, prompt: str, **options: Any) -> Generation:
+    """Return the text that follows the prompt; the options are those of `stream`."""
+    pieces = stream(lm, prompt, **options)
+    while True:
+        try:
+            next(pieces)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]

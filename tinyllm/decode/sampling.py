@@ -1,0 +1,107 @@
+"""Logits to one token: `softmax`, the filters `top_k` and `top_p`, and `Sampler`.
+
+The order is fixed: whatever masks the logits comes first, then temperature, then top-k,
+then top-p, then one random number.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tinyllm.errors import InferenceError, UsageError
+
+Array = NDArray[np.float32]
+GREEDY_BELOW = 0.01  # a temperature under this is argmax, without a division
+
+
+def softmax(logits: Array) -> Array:
+    """Return the probabilities (V,) of logits (V,); -inf becomes exactly 0.
+
+    Raises InferenceError for NaN, +inf or nothing above -inf.
+    """
+    exp: Array = np.exp(logits - _largest(logits))
+    exp /= exp.sum()
+    return exp
+
+
+def top_k(probabilities: Array, k: int) -> NDArray[np.int64]:
+    """Return the k most probable ids, best first (all of them for k = 0).
+
+    Among equals the smaller id goes first.
+    """
+    order = np.argsort(-probabilities, kind="stable")
+    return order[:k] if k else order
+
+
+def top_p(probabilities: Array, p: float) -> int:
+    """Return how many of the sorted probabilities it takes to reach p: at least 1.
+
+    The one that crosses p is kept. `p` = 1 keeps all. Holtzman et al. 2019,
+    arXiv:1904.09751, section 3.1.
+
+    >>> top_p(np.array([0.5, 0.41, 0.09], np.float32), 0.9)
+    2
+    """
+    if p >= 1.0:
+        return len(probabilities)
+    before = np.cumsum(probabilities)[:-1]
+    return 1 + int(np.count_nonzero(before < np.float32(p)))
+
+
+class Sampler:
+    """Picks one token id from logits; a seed makes the picks repeatable.
+
+    `temperature` below 0.01 is greedy; `top_k` 0 and `top_p` 1 keep every token. Raises
+    UsageError for a setting out of range.
+    """
+
+    def __init__(
+        self,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int = 0,
+    ) -> None:
+        if not 0.0 <= temperature < math.inf:
+            raise UsageError(f"temperature must be 0 or more, not {temperature}")
+        if top_k < 0:
+            raise UsageError(f"top_k must be 0 (off) or more, not {top_k}")
+        if not 0.0 <= top_p <= 1.0:
+            raise UsageError(f"top_p must lie from 0 to 1, not {top_p}")
+        self.temperature = temperature
+        self.top_k = top_k
+        self.top_p = top_p
+        self._random = np.random.default_rng(seed)
+
+    def pick(self, logits: Array) -> int:
+        """Return a token id for logits (V,), which stay as they are.
+
+        Raises InferenceError for NaN, +inf or nothing above -inf.
+        """
+        if self.temperature < GREEDY_BELOW:
+            _largest(logits)
+            return int(logits.argmax())
+        scaled = (logits - _largest(logits)) / np.float32(self.temperature)
+        probabilities = softmax(scaled)
+        ids = top_k(probabilities, self.top_k)
+        kept = probabilities[ids]
+        n = min(top_p(kept / kept.sum(), self.top_p), int(np.count_nonzero(kept)))
+        sums = np.cumsum(kept[:n])
+        drawn = np.searchsorted(sums, self._random.random() * sums[-1], side="right")
+        return int(ids[min(int(drawn), n - 1)])
+
+
+def _largest(logits: Array) -> np.float32:
+    """Return the largest logit, having made sure that it is a number."""
+    largest: np.float32 = logits.max()
+    if math.isfinite(largest):
+        return largest
+    if largest == -math.inf:
+        raise InferenceError("every logit is -inf: no token is legal here")
+    raise InferenceError(
+        f"the largest logit is {largest}: the weights or the cache hold numbers "
+        "that are not finite"
+    )

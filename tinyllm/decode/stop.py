@@ -1,0 +1,49 @@
+"""Stop strings in a text that arrives in pieces: `StopStrings`.
+
+No character is let out while it might still belong to a stop string.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tinyllm.errors import UsageError
+
+
+class StopStrings:
+    """Lets a text through up to the first stop string; `stopped` says it was met."""
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        self.stops = (stops,) if isinstance(stops, str) else tuple(stops)
+        if not all(isinstance(stop, str) and stop for stop in self.stops):
+            raise UsageError(f"stop strings must not be empty: {self.stops!r}")
+        self.stopped = False
+        self._held = ""
+
+    def push(self, piece: str) -> str:
+        """Return the text that is now certain to stand before any stop string.
+
+        >>> watch = StopStrings(["own fox"])
+        >>> [watch.push(piece) for piece in ("The quick br", "own f", "ox")]
+        ['The quick br', '', '']
+        """
+        text = self._held + piece
+        found = [at for at in map(text.find, self.stops) if at >= 0]
+        if found:
+            self.stopped = True
+            self._held = ""
+            return text[: min(found)]
+        keep = max((_overlap(text, stop) for stop in self.stops), default=0)
+        self._held = text[len(text) - keep :]
+        return text[: len(text) - keep]
+
+    def flush(self) -> str:
+        """Return what was held back, at the end of a text without a stop string."""
+        held, self._held = self._held, ""
+        return held
+
+
+def _overlap(text: str, stop: str) -> int:
+    """Return the length of the longest end of text that begins stop."""
+    longest = min(len(text), len(stop) - 1)
+    return next(n for n in range(longest, -1, -1) if text.endswith(stop[:n]))
