@@ -8,9 +8,11 @@ bytes in their own order, then one id a merge, in the order learned.
 from __future__ import annotations
 
 import heapq
-from functools import lru_cache
+import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import pairwise
 
 from tinyllm.errors import InvalidTokenError, TokenizationError
 from tinyllm.text.pretokenize import split
@@ -18,6 +20,7 @@ from tinyllm.text.pretokenize import split
 Pair = tuple[int, int]
 SPECIALS = ("<|pad|>", "<|bos|>", "<|eos|>")
 WORDS_REMEMBERED = 4096
+LONG_WORD = 64  # bytes; longer words hardly come twice, so they are not remembered
 
 
 def merge(ids: Sequence[int], pair: Pair, new_id: int) -> list[int]:
@@ -72,7 +75,7 @@ def _count(
     where: defaultdict[Pair, set[int]],
 ) -> None:
     """Add (or with a negative weight take away) the pairs of one word."""
-    for pair in zip(word, word[1:], strict=False):
+    for pair in pairwise(word):
         pairs[pair] += weight
         if weight > 0:
             where[pair].add(index)
@@ -122,6 +125,19 @@ class BPE:
             tokens.append(tokens[a] + tokens[b])
         return cls(tokens, triples, {s: i for i, s in enumerate(SPECIALS)})
 
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> BPE:
+        """The tokenizer in a Hugging Face tokenizer.json; see `tokenizer_json.load`."""
+        from tinyllm.text import tokenizer_json  # that module imports this one
+
+        return tokenizer_json.load(path)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the tokenizer as a tokenizer.json, whole or not at all."""
+        from tinyllm.text import tokenizer_json  # that module imports this one
+
+        tokenizer_json.save(self, path)
+
     def encode(self, text: str) -> list[int]:
         """The token ids of `text`; no special id is ever among them.
 
@@ -133,7 +149,11 @@ class BPE:
             raise TokenizationError(
                 f"character {error.start} is a lone surrogate, which no UTF-8 text has"
             ) from error
-        return [token_id for word in words for token_id in self._encode_word(word)]
+        ids: list[int] = []
+        for word in words:
+            merged = self._merge_word if len(word) > LONG_WORD else self._encode_word
+            ids += merged(word)
+        return ids
 
     def _merge_word(self, word: bytes) -> tuple[int, ...]:
         """The ids of one piece: merge the pair of lowest rank until none is left.
@@ -173,12 +193,15 @@ class BPE:
 
         Raises InvalidTokenError for anything that is not an id of the vocabulary.
         """
-        if not 0 <= token_id < self.vocab_size:
-            raise InvalidTokenError(
-                f"token id {token_id} is outside the vocabulary of {self.vocab_size}"
-            )
-        return self.tokens[token_id]
+        try:
+            if token_id >= 0 and not isinstance(token_id, bool):
+                return self.tokens[token_id]
+        except (IndexError, TypeError):
+            pass
+        raise InvalidTokenError(
+            f"{token_id!r} is no token id: expected 0 to {self.vocab_size - 1}"
+        )
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of `ids`; bytes that are no UTF-8 become U+FFFD, specials nothing."""
+        """The text of `ids`: broken UTF-8 becomes U+FFFD, special ids nothing."""
         return b"".join(map(self.token_bytes, ids)).decode("utf-8", errors="replace")

@@ -27,7 +27,7 @@ def split(text: str, kind: str = "smollm") -> list[str]:
     Raises TokenizationError for a pre-tokenizer that is not known.
     """
     if kind == "gpt-2":
-        return _GPT2.findall(text)
+        return list(_GPT2.findall(text))
     if kind == "smollm":
         return [p for part in _DIGIT.split(text) for p in _GPT2.findall(part)]
     raise TokenizationError(

@@ -7,7 +7,9 @@ interrupted and resumed ends where an uninterrupted one does.
 
 from __future__ import annotations
 
+import math
 import os
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +17,11 @@ from pathlib import Path
 import numpy as np
 
 from tinyllm.errors import CheckpointError, UsageError
-from tinyllm.model.config import Config
-from tinyllm.train.backward import LAYER_NAMES, loss_and_gradients
+from tinyllm.model.config import Config, weight_shapes
+from tinyllm.train.backward import Weights, loss_and_gradients
 from tinyllm.train.corpus import AGENT, STORIES, Mix
 from tinyllm.train.optimizer import AdamW, clip, learning_rate
 
-Weights = dict[str, np.ndarray]
 CONFIG = Config(
     dim=128,
     hidden_dim=384,
@@ -69,25 +70,13 @@ def initial_weights(config: Config, seed: int) -> Weights:
     smaller by sqrt(2·L), norms at 1. Source: Radford et al. 2019 (GPT-2), 2.3.
     """
     rng = np.random.default_rng(seed)
-    d, f, e = config.dim, config.hidden_dim, config.head_dim
-    q, kv = config.n_heads * e, config.n_kv_heads * e
-    shapes = {"q": (q, d), "k": (kv, d), "v": (kv, d), "o": (d, q)} | {
-        "gate": (f, d),
-        "up": (f, d),
-        "down": (d, f),
-    }
-    weights = {
-        "model.embed_tokens.weight": rng.normal(0, 0.02, (config.vocab_size, d)),
-        "model.norm.weight": np.ones(d),
-    }
-    for layer in range(config.n_layers):
-        for short, name in LAYER_NAMES.items():
-            spread = 0.02 / (2 * config.n_layers) ** (0.5 * (short in ("o", "down")))
-            norm = short.startswith("norm")
-            weights[f"model.layers.{layer}.{name}"] = (
-                np.ones(d) if norm else rng.normal(0, spread, shapes[short])
-            )
-    return {name: w.astype(np.float32) for name, w in weights.items()}
+    weights = {}
+    for name, shape in weight_shapes(config).items():
+        output = name.endswith(("o_proj.weight", "down_proj.weight"))
+        spread = 0.02 / math.sqrt(2 * config.n_layers) if output else 0.02
+        full = rng.normal(0, spread, shape) if len(shape) > 1 else np.ones(shape)
+        weights[name] = full.astype(np.float32)
+    return weights
 
 
 def batch(recipe: Recipe, ids: np.ndarray, step: int) -> tuple[np.ndarray, np.ndarray]:
@@ -118,11 +107,11 @@ def fit(
     optimizer = AdamW(weights)
     path = folder / "checkpoint.npz"
     if path.exists():
-        restore(path, optimizer)
+        restore(path, optimizer, recipe)
     for step in range(optimizer.steps, recipe.steps):
         report(step, train_step(recipe, ids, optimizer))
         if (step + 1) % every == 0 or step + 1 == recipe.steps:
-            save(path, optimizer)
+            save(path, optimizer, recipe)
     return weights
 
 
@@ -136,34 +125,54 @@ def train_step(recipe: Recipe, ids: np.ndarray, optimizer: AdamW) -> float:
     return loss
 
 
-def save(path: Path, optimizer: AdamW) -> None:
-    """Write the state of a run whole or not at all (a temporary file, then a rename)."""
+def save(path: Path, optimizer: AdamW, recipe: Recipe) -> None:
+    """Write the state of a run whole or not at all: a temporary file, then a rename."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    state = {"steps": np.array(optimizer.steps)}
-    for kind, arrays in state_arrays(optimizer).items():
-        state |= {f"{kind}/{name}": array for name, array in arrays.items()}
-    temporary = path.with_suffix(".tmp.npz")
-    np.savez(temporary, allow_pickle=False, **state)
-    os.replace(temporary, path)
+    state = {"steps": np.array(optimizer.steps), "recipe": np.array(repr(recipe))}
+    temporary = path.with_suffix(".part.npz")
+    try:
+        np.savez(temporary, **state, **state_arrays(optimizer))  # type: ignore[arg-type]
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
-def restore(path: Path, optimizer: AdamW) -> None:
+def restore(path: Path, optimizer: AdamW, recipe: Recipe) -> None:
     """Put the state in `path` into `optimizer`, whose weights change in place.
 
-    Raises CheckpointError where the file is damaged or of another recipe.
+    Raises CheckpointError, and changes nothing, where the file is damaged or of another
+    recipe.
     """
+    arrays = state_arrays(optimizer)
     try:
-        with np.load(path, allow_pickle=False) as state:
-            for kind, arrays in state_arrays(optimizer).items():
-                for name, array in arrays.items():
-                    array[...] = state[f"{kind}/{name}"]
-            optimizer.steps = int(state["steps"])
-    except (OSError, ValueError, KeyError, EOFError) as error:
-        raise CheckpointError(
-            f"{path} cannot be resumed ({error}): delete it to start afresh"
-        ) from error
+        with np.load(path, allow_pickle=False) as file:
+            stored = {name: file[name] for name in arrays}
+            steps = int(file["steps"])
+            made_by = str(file["recipe"]) if "recipe" in file else repr(recipe)
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise _not_resumable(path, f"it is damaged: {error}") from error
+    if made_by != repr(recipe) or not 0 <= steps <= recipe.steps:
+        raise _not_resumable(path, f"it is of another run: step {steps} of {made_by}")
+    for name, array in arrays.items():
+        if (stored[name].shape, stored[name].dtype) != (array.shape, array.dtype):
+            raise _not_resumable(path, f"{name} is {stored[name].shape}")
+    for name, array in arrays.items():
+        array[...] = stored[name]
+    optimizer.steps = steps
 
 
-def state_arrays(optimizer: AdamW) -> dict[str, Weights]:
-    """The arrays that a checkpoint holds, by kind."""
-    return {"weights": optimizer.weights, "m": optimizer.m, "v": optimizer.v}
+def _not_resumable(path: Path, reason: str) -> CheckpointError:
+    return CheckpointError(
+        f"{path} cannot be resumed, {reason}. Delete it to start afresh, "
+        "or train into another folder"
+    )
+
+
+def state_arrays(optimizer: AdamW) -> Weights:
+    """The arrays that a checkpoint holds, under their names in it."""
+    kinds = {"weights": optimizer.weights, "m": optimizer.m, "v": optimizer.v}
+    return {
+        f"{kind}/{name}": array
+        for kind, arrays in kinds.items()
+        for name, array in arrays.items()
+    }

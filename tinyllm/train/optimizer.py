@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-Weights = dict[str, np.ndarray]
+from tinyllm.train.backward import Weights
 
 
 def learning_rate(step: int, steps: int, peak: float, warmup: int = 100) -> float:
@@ -22,7 +22,7 @@ def learning_rate(step: int, steps: int, peak: float, warmup: int = 100) -> floa
 
 
 def clip(grads: Weights, limit: float = 1.0) -> float:
-    """The norm of all gradients together; in place, they are shrunk to at most `limit`."""
+    """The norm of all gradients together, which are shrunk in place to `limit`."""
     norm = math.sqrt(sum(float(np.vdot(g, g)) for g in grads.values()))
     if norm > limit:
         for g in grads.values():

@@ -10,6 +10,7 @@ import random
 
 from tinyllm.train.words import ADJECTIVES, PEOPLE, PLACES, THINGS
 
+# Lists of words are kept as prose.  # ruff: noqa: SIM905
 BOYS = frozenset("Tom Ben Max Sam Leo Jack Finn Otto".split())
 ANIMALS = "cat dog bird frog fox duck mouse rabbit".split()
 FEELINGS = "happy proud glad calm brave".split()

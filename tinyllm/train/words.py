@@ -11,6 +11,9 @@ import random
 import zlib
 from itertools import product
 
+# Long lists of words are kept as prose: nobody wants to read 300 quotation marks.
+# ruff: noqa: SIM905
+
 FILES = """notes shopping todo diary recipe letter story plan report list garden school
 budget travel music birds weather ideas poem rules menu guests prices score names
 summary history draft lesson memo orders stock tasks inbox log readme trip house
