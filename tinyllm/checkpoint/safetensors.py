@@ -16,6 +16,8 @@ import struct
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import accumulate
+from operator import mul
 from pathlib import Path
 from typing import IO, Any
 
@@ -30,6 +32,7 @@ _BITS = {"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "BOOL": 8, "U8": 8, "I8": 8}
 _BITS |= {"F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8, "I16": 16, "U16": 16, "F16": 16}
 _BITS |= {"BF16": 16, "I32": 32, "U32": 32, "F32": 32, "C64": 64, "F64": 64}
 _BITS |= {"I64": 64, "U64": 64}
+_FIELDS = {"dtype", "shape", "data_offsets"}
 _READABLE = {"F16": "<f2", "BF16": "<u2", "F32": "<f4"}
 
 
@@ -51,13 +54,7 @@ def read(path: str | os.PathLike[str]) -> dict[str, Array]:
     with open(path, "rb") as file:
         entries, start = read_header(file, str(path))
         for name, entry in entries.items():
-            if entry.dtype not in _READABLE:
-                raise CheckpointError(
-                    f"{path}: tensor {name!r} is {entry.dtype}; "
-                    f"expected one of {', '.join(_READABLE)}"
-                )
-        if not any(entry.end for entry in entries.values()):
-            return {n: np.zeros(e.shape, np.float32) for n, e in entries.items()}
+            _check_readable(f"{path}: tensor {name!r}", entry)
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
             return {n: _tensor(mapped, start, e) for n, e in entries.items()}
 
@@ -110,9 +107,11 @@ def write(
 
 def _parse(raw: bytes, name: str) -> dict[str, Any]:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        if len(dict(pairs)) < len(pairs):
+        found = dict(pairs)
+        if len(found) < len(pairs):
             raise ValueError("a key stands twice")
-        return dict(pairs)
+        "".join(found).encode()  # a lone surrogate is a ValueError
+        return found
 
     try:
         if not raw.startswith(b"{"):
@@ -120,29 +119,27 @@ def _parse(raw: bytes, name: str) -> dict[str, Any]:
         header = json.loads(raw.decode("utf-8"), object_pairs_hook=unique)
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{name}: the header is not JSON: {error}") from None
-    metadata = header.get("__metadata__", {})
-    if not isinstance(metadata, dict) or not all(
-        isinstance(text, str) for text in metadata.values()
-    ):
+    metadata = header.get("__metadata__")
+    texts = list(metadata.values()) if isinstance(metadata, dict) else [metadata]
+    if metadata is not None and not all(isinstance(text, str) for text in texts):
         raise CheckpointError(f"{name}: __metadata__ must map names to texts")
     return header  # type: ignore[no-any-return]
 
 
 def _entry(key: str, value: Any, name: str) -> Entry:
     where = f"{name}: tensor {key!r}"
-    if not isinstance(value, dict) or value.keys() != {
-        "dtype",
-        "shape",
-        "data_offsets",
-    }:
-        raise CheckpointError(f"{where} needs exactly dtype, shape and data_offsets")
+    if not isinstance(value, dict) or not value.keys() >= _FIELDS:
+        raise CheckpointError(f"{where} needs dtype, shape and data_offsets")
     dtype, shape, offsets = value["dtype"], value["shape"], value["data_offsets"]
     if not isinstance(dtype, str) or dtype not in _BITS:
         raise CheckpointError(f"{where} has the unknown dtype {dtype!r}")
     if not _are_sizes(shape) or not _are_sizes(offsets) or len(offsets) != 2:
         raise CheckpointError(f"{where}: shape and data_offsets must be whole numbers")
     begin, end = offsets
-    if 8 * (end - begin) != math.prod(shape) * _BITS[dtype]:
+    sizes = [_BITS[dtype], *shape]
+    if any(n >= 2**64 for n in accumulate(sizes, mul)):
+        raise CheckpointError(f"{where}: shape {shape} is beyond any memory")
+    if 8 * (end - begin) != math.prod(sizes):
         raise CheckpointError(
             f"{where}: bytes {begin} to {end} do not hold {dtype} of shape {shape}"
         )
@@ -168,15 +165,22 @@ def _check_cover(entries: Mapping[str, Entry], size: int, name: str) -> None:
         raise CheckpointError(f"{name}: tensors end at byte {at}, the file at {size}")
 
 
-def _tensor(mapped: mmap.mmap, start: int, entry: Entry) -> Array:
-    count = math.prod(entry.shape)
+def _check_readable(where: str, entry: Entry) -> None:
+    if entry.dtype not in _READABLE:
+        raise CheckpointError(
+            f"{where} is {entry.dtype}; expected one of {', '.join(_READABLE)}"
+        )
+    if math.prod(max(n, 1) for n in entry.shape) >= 2**60 or len(entry.shape) > 32:
+        raise CheckpointError(f"{where}: numpy has no shape {entry.shape}")
+
+
+def _tensor(mapped: mmap.mmap | bytes, start: int, entry: Entry) -> Array:
     kind = np.dtype(_READABLE[entry.dtype])
-    raw = np.frombuffer(mapped, kind, count, start + entry.begin) if count else None
-    if raw is None:
-        return np.zeros(entry.shape, np.float32)
+    raw = np.frombuffer(mapped, np.uint8, entry.end - entry.begin, start + entry.begin)
+    stored = raw.view(kind)
     if entry.dtype == "BF16":  # the upper half of a float32
-        return (raw.astype(np.uint32) << 16).view(np.float32).reshape(entry.shape)
-    return raw.astype(np.float32).reshape(entry.shape)
+        stored = (stored.astype(np.uint32) << 16).view(np.float32)
+    return stored.astype(np.float32).reshape(entry.shape)
 
 
 def _encode(name: str, tensor: NDArray[Any], dtype: str) -> NDArray[Any]:

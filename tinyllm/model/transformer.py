@@ -189,7 +189,7 @@ def check_weights(config: Config, weights: Weights) -> None:
 
 
 def _float32(array: NDArray[Any]) -> Array:
-    return np.ascontiguousarray(array, dtype=np.float32)
+    return np.array(array, dtype=np.float32, order="C")  # a copy: training goes on
 
 
 def _layer(weights: Weights, prefix: str, exact: bool) -> Layer:
