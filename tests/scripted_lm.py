@@ -8,7 +8,10 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from tinyllm.engine import NumpyEngine
 from tinyllm.errors import ContextFullError
+from tinyllm.model.config import Config
+from tinyllm.model.transformer import Model
 
 PAD, BOS, EOS = 0, 1, 2
 MERGES = (b"\n\n", b"}\n", b"a\nb", b": ", b"ab", b"41", b"},", b'"}')
@@ -59,6 +62,8 @@ class ScriptedSession:
 
     def __init__(self, lines: list[list[int]], n_ctx: int) -> None:
         self.lines, self.n_ctx = lines, n_ctx
+        self.model = SimpleNamespace(config=SimpleNamespace(n_ctx=n_ctx))
+        self.eos_ids = ByteTokenizer.eos_ids
         self.token_ids: list[int] = []
         self.trace: list[tuple[str, int, int]] = []
         self.forwarded = self.reused = 0
@@ -67,6 +72,10 @@ class ScriptedSession:
     @property
     def length(self) -> int:
         return len(self.token_ids)
+
+    @property
+    def room(self) -> int:
+        return self.n_ctx - self.length
 
     def feed(self, token_ids: Sequence[int]) -> np.ndarray:
         given = list(token_ids)
@@ -105,12 +114,37 @@ class ScriptedLM:
 
     def __init__(self, *lines: str | list[int], n_ctx: int = 4096) -> None:
         self.tokenizer = ByteTokenizer()
-        self.config = SimpleNamespace(n_ctx=n_ctx)
         script = [spelled(x) if isinstance(x, str) else x for x in lines]
         self.only = ScriptedSession(script, n_ctx)
+        self.config = self.only.model.config
 
     def session(self) -> ScriptedSession:
         return self.only
+
+
+def untrained_lm(n_ctx: int = 512) -> NumpyEngine:
+    """A real engine with random weights: it wants nothing in particular."""
+    config = Config(16, 24, 2, 2, 1, 8, ByteTokenizer.vocab_size, n_ctx)
+    rng = np.random.default_rng(0)
+    shapes = {"model.embed_tokens.weight": (config.vocab_size, 16)}
+    norms = {"model.norm.weight"}
+    for layer in range(2):
+        at = f"model.layers.{layer}."
+        norms |= {at + "input_layernorm.weight", at + "post_attention_layernorm.weight"}
+        for name, rows, columns in (
+            ("self_attn.q_proj", 16, 16),
+            ("self_attn.k_proj", 8, 16),
+            ("self_attn.v_proj", 8, 16),
+            ("self_attn.o_proj", 16, 16),
+            ("mlp.gate_proj", 24, 16),
+            ("mlp.up_proj", 24, 16),
+            ("mlp.down_proj", 16, 24),
+        ):
+            shapes[f"{at}{name}.weight"] = (rows, columns)
+    weights = {name: rng.normal(0, 0.3, shape) for name, shape in shapes.items()}
+    weights |= {name: np.ones(16) for name in norms}
+    weights = {name: array.astype(np.float32) for name, array in weights.items()}
+    return NumpyEngine(Model(config, weights), ByteTokenizer())
 
 
 def call(tool: str, **args: object) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from scripted_lm import BOS, EOS, ScriptedLM, call, spelled
+from scripted_lm import BOS, EOS, ScriptedLM, call, spelled, untrained_lm
 
 from tinyllm.agent import protocol, tools
 from tinyllm.agent.local import LocalBackend
@@ -65,6 +65,20 @@ def test_a_second_run_costs_what_the_first_did():
     lm = ScriptedLM(*["hm\n", ADD, "hm\n", DONE] * 2)
     agent = Agent(lm, TWO)
     assert str(agent.run("x")) == str(agent.run("x"))
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_an_untrained_model_parses_under_the_mask_and_forwards_each_id_once(
+    temperature,
+):
+    agent = Agent(untrained_lm(1024), TWO, max_steps=3, temperature=temperature)
+    trace = agent.run("What is 4871 * 209?")
+    assert trace.steps
+    assert all(step.tool in TWO for step in trace.steps)
+    session = agent.backend.session
+    assert list(trace.token_ids[: session.length]) == session.token_ids
+    assert session.forwarded == session.length
+    assert str(trace) == str(agent.run("What is 4871 * 209?"))
 
 
 def test_a_free_reply_that_does_not_parse_is_an_observation():

@@ -180,6 +180,7 @@ def test_an_interrupt_passes_through():
         ("-200 / 3", "-66.666667"),
         ("10 / 4 * 2", "5"),
         ("0.1 + 0.2", "0.3"),
+        ("0.1 + 0.2 - 0.3", "0"),
         ("2**-3", "0.125"),
         ("9007199254740993 + 0.0", "9007199254740993"),
         ("123456789012345678901234567890 * 10", "1234567890123456789012345678900"),
@@ -234,6 +235,12 @@ def test_the_calculator_refuses_at_once(expression, tmp_path, monkeypatch):
     assert seen.startswith("error: ")
     assert len(seen) < 160
     assert os.listdir(tmp_path) == []
+
+
+def test_an_expression_may_have_200_characters():
+    assert calc("1+" * 99 + "10") == "109"
+    with pytest.raises(ToolError, match="201 characters"):
+        calc("1+" * 100 + "1")
 
 
 @given(st.integers(0, 10**12), st.sampled_from("+-*"), st.integers(0, 10**12))

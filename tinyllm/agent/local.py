@@ -11,19 +11,24 @@ model's own doing.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tinyllm import grammar
 from tinyllm.agent.protocol import CALL_CEILING, THOUGHT_CEILING, parse_call
 from tinyllm.agent.tools import Registry
-from tinyllm.decode.generate import Choice, choose_tokens
+from tinyllm.decode.generate import Choice, Grammar, choose_tokens
 from tinyllm.decode.sampling import Sampler
+from tinyllm.decode.threads import one_blas_thread
 from tinyllm.errors import ContextFullError, GrammarError, ProtocolError, UsageError
 from tinyllm.text.stream import TextStream
+
+if TYPE_CHECKING:
+    from tinyllm.engine import Engine, Tokenizer
 
 OnText = Callable[[str], object]
 
@@ -60,7 +65,7 @@ class OneLine:
     line where `eos_ends`.
     """
 
-    def __init__(self, tokenizer: Any, eos_ends: bool = False) -> None:
+    def __init__(self, tokenizer: Tokenizer, eos_ends: bool = False) -> None:
         self.eos_ids = frozenset(tokenizer.eos_ids) if eos_ends else frozenset()
         forbidden = set(tokenizer.special_ids) - self.eos_ids
         contents = [tokenizer.token_bytes(i) for i in range(tokenizer.vocab_size)]
@@ -77,7 +82,7 @@ class OneLine:
         """The state before the first token."""
         return 0
 
-    def mask(self, state: int) -> np.ndarray:
+    def mask(self, state: int) -> NDArray[np.bool_]:
         """Which tokens are legal: bool (V,), read-only."""
         return self._end if state else self._line
 
@@ -101,7 +106,7 @@ class LocalBackend:
 
     def __init__(
         self,
-        lm: Any,
+        lm: Engine,
         tools: Registry | None = None,
         *,
         temperature: float = 0.0,
@@ -111,13 +116,13 @@ class LocalBackend:
     ) -> None:
         self.lm = lm
         self.tokenizer = lm.tokenizer
-        self.n_ctx: int = lm.config.n_ctx
         self.session = lm.session()
+        self.n_ctx = self.session.model.config.n_ctx
         self.constrain = constrain
         self.keep_choices = keep_choices
         self.calls = self.parsed = self.tokens = 0
         self._sampling = (temperature, seed)
-        self._grammars: dict[str, Any] = {}
+        self._grammars: dict[str, Grammar] = {}
         self._thought = OneLine(self.tokenizer)
         self._free_call = OneLine(self.tokenizer, eos_ends=True)
         self.set_tools(tools)
@@ -162,15 +167,20 @@ class LocalBackend:
         return slot
 
     def _slot(
-        self, token_ids: Sequence[int], rules: Any, ceiling: int, on_text: OnText | None
+        self,
+        token_ids: Sequence[int],
+        rules: Grammar,
+        ceiling: int,
+        on_text: OnText | None,
     ) -> Slot:
         """One slot under these rules, in as many tokens as there is room for."""
         free = isinstance(rules, OneLine)
         budget = self._budget(len(token_ids), ceiling, rules)
         before = self.session.forwarded, self.session.reused
-        logits = self.session.feed(token_ids)  # (V,)
-        chosen = choose_tokens(self.session, logits, self.sampler, budget, rules)
-        choices, text = self._collected(chosen, on_text)
+        with one_blas_thread():
+            logits = self.session.feed(token_ids)  # (V,)
+            chosen = choose_tokens(self.session, logits, self.sampler, budget, rules)
+            choices, text = self._collected(chosen, on_text)
         legal = [choice.legal for choice in choices if choice.legal is not None]
         self.tokens += len(choices)
         return Slot(
@@ -184,7 +194,7 @@ class LocalBackend:
             choices=tuple(choices) if self.keep_choices else (),
         )
 
-    def _budget(self, length: int, ceiling: int, rules: Any) -> int:
+    def _budget(self, length: int, ceiling: int, rules: Grammar) -> int:
         """How many tokens a slot may have after `length` positions."""
         room = self.n_ctx - length
         needed = max(1, len(rules.finish(rules.start())))
@@ -193,7 +203,7 @@ class LocalBackend:
         return min(ceiling, room)
 
     def _collected(
-        self, chosen: Any, on_text: OnText | None
+        self, chosen: Iterable[Choice], on_text: OnText | None
     ) -> tuple[list[Choice], str]:
         """The choices up to a line break, which is not kept, and their text."""
         choices: list[Choice] = []
@@ -210,7 +220,7 @@ class LocalBackend:
         say(pieces[-1])
         return choices, "".join(pieces)
 
-    def _compiled(self) -> Any:
+    def _compiled(self) -> Grammar:
         """The grammar of the tools, compiled once for each schema."""
         schema = self.tools.schema()
         key = json.dumps(schema)
