@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tinyllm.errors import InferenceError
+from tinyllm.model.cache import KVCache
+
+
+def test_a_cache_is_float32_and_as_long_as_the_context(config):
+    cache = KVCache(config)
+    assert cache.k.shape == cache.v.shape == (3, 2, 40, 6)
+    assert cache.k.dtype == cache.v.dtype == np.float32
+    assert cache.length == 0
+
+
+def test_writing_returns_all_positions_so_far_and_leaves_the_length(config):
+    cache = KVCache(config)
+    first, second = np.ones((2, 3, 6), np.float32), np.full((2, 6), 2.0, np.float32)
+    cache.write(1, 0, first, 10 * first)
+    k, v = cache.write(1, 3, second, 10 * second)
+    assert k.shape == (2, 4, 6)
+    assert k[1, :, 0].tolist() == [1, 1, 1, 2]
+    assert v[0, :, 5].tolist() == [10, 10, 10, 20]
+    assert cache.length == 0
+
+
+def test_rewinding_keeps_the_first_positions(config):
+    cache = KVCache(config)
+    cache.length = 5
+    cache.rewind(5)
+    cache.rewind(2)
+    assert cache.length == 2
+    cache.rewind(0)
+    assert cache.length == 0
+
+
+@pytest.mark.parametrize("n", [-1, 6, 2.0, True, None])
+def test_rewinding_to_what_is_not_held_is_refused(config, n):
+    cache = KVCache(config)
+    cache.length = 5
+    with pytest.raises(InferenceError, match="0 to 5"):
+        cache.rewind(n)
+    assert cache.length == 5
+
+
+def test_a_rewound_cache_gives_the_logits_of_a_fresh_one(model):
+    cache = KVCache(model.config)
+    model.forward([5, 6, 7, 8, 9], cache)
+    cache.rewind(2)
+    warm = model.forward([1, 2, 3], cache)
+    assert np.array_equal(warm, model.forward([5, 6, 1, 2, 3])[2:])
+    assert cache.length == 5
