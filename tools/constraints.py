@@ -4,21 +4,23 @@
 
 Follows the requirements from pyproject.toml through what is installed in .venv. Lines
 are `name==version`: no addresses, no hashes. What only other systems need stays free.
-Run it under the oldest Python of the course, since newer releases of some packages
-(numpy 2.5, for one) no longer install there.
+Run it under Python 3.11, since newer releases of some packages (numpy 2.5, for one) no
+longer install there; what refuses even the first 3.11 is named and nothing is written.
 """
 
 from __future__ import annotations
 
 import sys
-from importlib.metadata import PackageNotFoundError, distribution, version
+from importlib.metadata import PackageNotFoundError, distribution, metadata, version
 from pathlib import Path
 
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = "tinyllm-notebooks"
+OLDEST = "3.11.0"
 EXTRAS = ("notebooks", "oracles", "test", "lint", "judges")
 HEADER = """\
 # The versions that `make setup` and `make judges` install, for Python 3.11 to 3.13.
@@ -54,12 +56,20 @@ def closure(name: str, extras: frozenset[str]) -> set[str]:
     return {name for name, _ in seen}
 
 
+def refuses_oldest(name: str) -> bool:
+    """Whether the installed `name` does not install on the oldest Python."""
+    return not SpecifierSet(metadata(name).get("Requires-Python", "")).contains(OLDEST)
+
+
 def main() -> int:
     """Write constraints.txt and return the exit code."""
     try:
         names = sorted(closure(PROJECT, frozenset(EXTRAS)) - {PROJECT})
     except PackageNotFoundError as error:
         print(f"{error.name} is not installed: run `make judges`", file=sys.stderr)
+        return 1
+    if too_new := [f"{n} {version(n)}" for n in names if refuses_oldest(n)]:
+        print(f"install an older {', '.join(too_new)}: no {OLDEST}", file=sys.stderr)
         return 1
     # "2.13.0+cpu" names a build, not a release
     pins = [f"{name}=={version(name).split('+')[0]}" for name in names]
