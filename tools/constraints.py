@@ -58,7 +58,9 @@ def closure(name: str, extras: frozenset[str]) -> set[str]:
 
 def refuses_oldest(name: str) -> bool:
     """Whether the installed `name` does not install on the oldest Python."""
-    return not SpecifierSet(metadata(name).get("Requires-Python", "")).contains(OLDEST)
+    return not SpecifierSet(
+        str(metadata(name).json.get("requires_python", ""))
+    ).contains(OLDEST)
 
 
 def main() -> int:
