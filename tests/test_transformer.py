@@ -24,7 +24,7 @@ EXACT = Model(TINY, random_weights(TINY))
 
 
 def slow_logits(config, weights, token_ids):
-    """The logits (T, V) by explicit loops in float64, one position and head at a time."""
+    """The logits (T, V) by explicit loops in float64, head by head."""
     w = {name: array.astype(np.float64) for name, array in weights.items()}
     group = config.n_heads // config.n_kv_heads
     half = config.head_dim // 2

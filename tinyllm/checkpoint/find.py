@@ -27,10 +27,11 @@ def find(name_or_path: str | os.PathLike[str]) -> Path:
     """
     if name_or_path in available():
         return EMBEDDED / name_or_path
-    if name_or_path not in NAMES and Path(name_or_path).is_dir():
+    given = os.fspath(name_or_path)
+    if given and given not in NAMES and Path(given).is_dir():
         return Path(name_or_path)
     known = ", ".join(available()) or "none in this copy of the package"
     raise ModelNotFoundError(
-        f"no model {os.fspath(name_or_path)!r}: give the path of a folder with "
+        f"no model {given!r}: give the path of a folder with "
         f"config.json, model.safetensors and tokenizer.json, or a name ({known})"
     )

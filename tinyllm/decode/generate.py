@@ -113,7 +113,7 @@ def choose_tokens(
     if needed > budget:
         raise ContextFullError(
             f"the shortest text the grammar allows has {needed} tokens, but only "
-            f"{budget} positions are left of {session.model.config.n_ctx}"
+            f"{budget} positions are left of {session.length + session.room}"
         )
     return (yield from _legal(session, logits, sampler, budget, grammar)) or full
 
@@ -139,9 +139,8 @@ def _legal(
     forced: tuple[int, ...] = ()
     for left in range(budget, 0, -1):
         mask = grammar.mask(state)
-        legal = int(np.count_nonzero(mask))
-        if legal == sum(bool(mask[i]) for i in session.eos_ids):
-            return "grammar"  # nothing but the end
+        if _must_end(mask, session):
+            return "grammar"
         if last:
             logits = session.extend(last)
         if not forced:
@@ -155,10 +154,17 @@ def _legal(
         is_forced = bool(forced)
         if forced:
             token_id, forced = forced[0], forced[1:]
+        legal = int(np.count_nonzero(mask))
         yield Choice(token_id, logits, mask, legal, is_forced)
         state = grammar.advance(state, token_id)
         last = [token_id]
-    return ""
+    return "grammar" if _must_end(grammar.mask(state), session) else ""
+
+
+def _must_end(mask: Mask, session: Session) -> bool:
+    """Return whether nothing but an eos id is legal."""
+    ends = sum(bool(mask[i]) for i in session.eos_ids)
+    return ends == int(np.count_nonzero(mask))
 
 
 def stream(

@@ -48,7 +48,7 @@ def top_p(probabilities: Array, p: float) -> int:
     if p >= 1.0:
         return len(probabilities)
     before = np.cumsum(probabilities)[:-1]
-    return 1 + int(np.count_nonzero(before < np.float32(p)))
+    return 1 + int(np.count_nonzero(before < p))
 
 
 class Sampler:

@@ -1,0 +1,281 @@
+"""The `safetensors` library judges: what it reads, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tinyllm.checkpoint.safetensors import read, read_header, write
+from tinyllm.errors import CheckpointError
+
+library = pytest.importorskip("safetensors")
+from safetensors.numpy import load_file, save  # noqa: E402
+
+
+def blob(header, body=b"", length=None) -> bytes:
+    raw = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack("<Q", len(raw) if length is None else length) + raw + body
+
+
+def entry(dtype="F32", shape=(1,), offsets=(0, 4), **more) -> dict:
+    return {"dtype": dtype, "shape": shape, "data_offsets": offsets, **more}
+
+
+ONE = b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
+
+REFUSED = {
+    "an empty file": b"",
+    "seven bytes": b"1234567",
+    "header beyond the file": blob({"a": entry()}, b"1234", length=10**6),
+    "header above 100 MB": blob({}, length=100_000_001),
+    "header of 2^63 bytes": blob({}, length=2**63),
+    "header of 2^64-1 bytes": blob({}, length=2**64 - 1),
+    "bytes without a tensor": blob({}, b"x"),
+    "bytes after the last": blob({"a": entry()}, b"12345"),
+    "overlap": blob({"a": entry(), "b": entry(offsets=(2, 6))}, b"123456"),
+    "the same bytes twice": blob({"a": entry(), "b": entry()}, b"1234"),
+    "hole": blob({"a": entry(), "b": entry(offsets=(8, 12))}, b"x" * 12),
+    "hole at the start": blob({"a": entry(offsets=(4, 8))}, b"x" * 8),
+    "backwards": blob({"a": entry(offsets=(4, 0))}, b"1234"),
+    "shape beyond offsets": blob({"a": entry(shape=(2,))}, b"1234"),
+    "dtype beyond offsets": blob({"a": entry("F64")}, b"1234"),
+    "offsets past the end": blob({"a": entry(shape=(2,), offsets=(0, 8))}, b"1234"),
+    "nothing far away": blob(
+        {"a": entry(), "b": entry(shape=(0,), offsets=(400, 400))}, b"1234"
+    ),
+    "nothing inside another": blob(
+        {
+            "a": entry(shape=(2,), offsets=(0, 8)),
+            "b": entry(shape=(0,), offsets=(4, 4)),
+        },
+        b"x" * 8,
+    ),
+    "shape of 2^80": blob({"a": entry(shape=(2**40, 2**40))}, b"1234"),
+    "shape that wraps to 0": blob({"a": entry(shape=(2**62, 4), offsets=(0, 0))}),
+    "wrap hidden by a 0": blob({"a": entry(shape=(2**40, 2**40, 0), offsets=(0, 0))}),
+    "negative shape": blob({"a": entry(shape=(-1,), offsets=(0, -4))}),
+    "fractional shape": blob({"a": entry(shape=(1.0,))}, b"1234"),
+    "true as a shape": blob({"a": entry(shape=(True,))}, b"1234"),
+    "a shape of 5000 digits": blob(ONE.replace(b"[1]", b"[" + b"1" * 5000 + b"]")),
+    "offset of 2^63": blob({"a": entry(offsets=(2**63, 2**63 + 4))}, b"1234"),
+    "three offsets": blob({"a": entry(offsets=(0, 4, 4))}, b"1234"),
+    "unknown dtype": blob({"a": entry("F33")}, b"1234"),
+    "no dtype": blob({"a": entry(None)}, b"1234"),
+    "half a nibble": blob({"a": entry("F4", (1,), (0, 1))}, b"1"),
+    "no offsets": blob({"a": {"dtype": "F32", "shape": [1]}}, b"1234"),
+    "null for an entry": blob({"a": None}),
+    "a key twice in an entry": blob(ONE.replace(b"{", b'{"a":{"dtype":"F32",', 1)),
+    "a list": blob([]),
+    "not JSON": blob(b"{a"),
+    "NaN": blob(ONE.replace(b"[1]", b"[NaN]"), b"1234"),
+    "junk after the JSON": blob(ONE + b"x", b"1234"),
+    "NUL after the JSON": blob(ONE + b"\0", b"1234"),
+    "not UTF-8": blob(b'{"\xff":1}'),
+    "a lone surrogate": blob(ONE.replace(b"a", b"\\ud800", 1), b"1234"),
+    "5000 brackets": blob(b'{"a":' + b"[" * 5000 + b"]" * 5000 + b"}"),
+    "a number as metadata": blob({"__metadata__": {"a": 1}, "b": entry()}, b"1234"),
+    "a list as metadata": blob({"__metadata__": [], "b": entry()}, b"1234"),
+}
+ACCEPTED = {
+    "one number": blob({"a": entry()}, b"1234"),
+    "no tensor": blob({}),
+    "shape [0] with equal offsets": blob({"a": entry(shape=(0,), offsets=(0, 0))}),
+    "shape [0, 3] at the end": blob(
+        {"a": entry(), "b": entry(shape=(0, 3), offsets=(4, 4))}, b"1234"
+    ),
+    "a scalar": blob({"a": entry(shape=())}, b"1234"),
+    "spaces after the JSON": blob(ONE + b"    ", b"1234"),
+    "a key more": blob({"a": entry(note=1)}, b"1234"),
+    "metadata": blob({"__metadata__": {"x": "y"}, "a": entry()}, b"1234"),
+    "entries in another order": blob(
+        {"b": entry(offsets=(4, 8)), "a": entry()}, b"12345678"
+    ),
+}
+
+
+def accepts(path) -> bool:
+    try:
+        with open(path, "rb") as file:
+            read_header(file, "it")
+    except CheckpointError:
+        return False
+    return True
+
+
+def library_accepts(path) -> bool:
+    try:
+        with library.safe_open(path, "np"):
+            return True
+    except library.SafetensorError:
+        return False
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_hostile_file_is_refused_here_as_by_the_library(tmp_path, case):
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(REFUSED[case])
+    assert not library_accepts(path)
+    with pytest.raises(CheckpointError, match="safetensors"):
+        read(path)
+
+
+@pytest.mark.parametrize("case", ACCEPTED)
+def test_an_odd_but_valid_file_is_read_as_the_library_reads_it(tmp_path, case):
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(ACCEPTED[case])
+    expected, found = load_file(path), read(path)
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        assert np.array_equal(found[name], array)
+        assert found[name].shape == array.shape
+
+
+def test_two_files_that_the_library_lets_pass_are_refused_as_the_format_says(tmp_path):
+    path = tmp_path / "model.safetensors"
+    for header in (b" " + ONE, ONE[:-1] + b"," + ONE[1:]):  # not '{' first; a key twice
+        path.write_bytes(blob(header, b"1234"))
+        assert not accepts(path)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    entries=st.dictionaries(
+        st.sampled_from("abc"),
+        st.fixed_dictionaries(
+            {
+                "dtype": st.sampled_from(["F32", "F16", "U8", "F64", "F4"]),
+                "shape": st.lists(st.integers(0, 3), max_size=2),
+                "data_offsets": st.lists(
+                    st.sampled_from([0, 1, 2, 4, 8, 12]), min_size=2, max_size=2
+                ),
+            }
+        ),
+        max_size=3,
+    ),
+    size=st.sampled_from([0, 1, 4, 8, 12]),
+)
+def test_the_library_agrees_about_any_header(tmp_path_factory, entries, size):
+    path = tmp_path_factory.mktemp("any") / "model.safetensors"
+    path.write_bytes(blob(entries, b"x" * size))
+    assert accepts(path) == library_accepts(path)
+
+
+def test_a_header_that_claims_much_makes_us_allocate_little(tmp_path):
+    path = tmp_path / "model.safetensors"
+    huge = {"a": entry(shape=(2**30,), offsets=(0, 2**32))}
+    tracemalloc.start()
+    for file in (blob(huge, b"1234"), blob({}, length=99_000_000)):
+        path.write_bytes(file)
+        with pytest.raises(CheckpointError):
+            read(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1_000_000
+
+
+def test_a_dtype_that_is_no_weight_is_refused_by_name(tmp_path):
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(blob({"a": entry("I32")}, b"1234"))
+    with pytest.raises(CheckpointError, match="I32"):
+        read(path)
+
+
+def test_an_empty_tensor_of_impossible_width_is_refused(tmp_path):
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(blob({"a": entry(shape=(0, 2**40, 2**40), offsets=(0, 0))}))
+    with pytest.raises(CheckpointError, match="no shape"):
+        read(path)
+
+
+TENSORS = {
+    "matrix": np.arange(6, dtype=np.float32).reshape(2, 3) / 4,
+    "scalar": np.array(3, np.float32),
+    "nothing": np.zeros((0, 5), np.float32),
+    "übung": np.array([-0.0, np.inf, 65504.0, 1e-7], np.float32),
+}
+
+
+@pytest.mark.parametrize("dtype", ["F16", "F32"])
+def test_the_library_reads_what_is_written(tmp_path, dtype):
+    path = tmp_path / "model.safetensors"
+    write(path, TENSORS, dtype)
+    found = load_file(path)
+    assert found.keys() == TENSORS.keys()
+    for name, array in TENSORS.items():
+        expected = array.astype(np.float16 if dtype == "F16" else np.float32)
+        assert np.array_equal(found[name], expected)
+        assert found[name].dtype == expected.dtype
+        assert found[name].shape == array.shape
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32])
+def test_what_the_library_writes_is_read_as_float32(tmp_path, kind):
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(save({n: a.astype(kind) for n, a in TENSORS.items()}))
+    for name, array in read(path).items():
+        assert array.dtype == np.float32
+        assert array.flags.writeable
+        assert np.array_equal(array, TENSORS[name].astype(kind))
+
+
+def test_tensors_that_share_memory_in_any_order_are_written_whole(tmp_path):
+    path = tmp_path / "model.safetensors"
+    base = np.arange(12, dtype=np.float64).reshape(3, 4)
+    write(path, {"turned": base.T, "part": base[:, ::2]})
+    assert np.array_equal(load_file(path)["turned"], base.T)
+    assert np.array_equal(load_file(path)["part"], base[:, ::2])
+
+
+def test_bf16_is_the_upper_half_of_a_float32(tmp_path):
+    bits = np.array([0x3F80, 0x7FC0, 0x7F80, 0xFF80, 0x8000, 0x0001], np.uint16)
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(blob({"a": entry("BF16", (6,), (0, 12))}, bits.tobytes()))
+    found = read(path)["a"]
+    assert np.array_equal(found.view(np.uint32), bits.astype(np.uint32) << 16)
+    assert found[0] == 1.0
+    assert np.isnan(found[1])
+    assert found[2:4].tolist() == [np.inf, -np.inf]
+    assert np.signbit(found[4])
+    assert found[5] == 2.0**-133
+
+
+def test_a_value_too_large_for_f16_is_refused_and_the_old_file_stays(tmp_path):
+    path = tmp_path / "model.safetensors"
+    write(path, TENSORS)
+    before = path.read_bytes()
+    with pytest.raises(CheckpointError, match="'big'"):
+        write(path, {"big": np.array([70000.0], np.float32)}, "F16")
+    assert path.read_bytes() == before
+
+
+def test_an_interrupted_write_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
+    path = tmp_path / "model.safetensors"
+    write(path, TENSORS)
+    before = path.read_bytes()
+
+    def interrupted(source, target):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write(path, {"other": np.ones(3, np.float32)})
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == ["model.safetensors"]
+
+
+def test_a_dtype_that_is_not_written_is_refused(tmp_path):
+    with pytest.raises(CheckpointError, match="BF16"):
+        write(tmp_path / "x", TENSORS, "BF16")
+
+
+def test_the_same_tensors_give_the_same_bytes_in_any_order(tmp_path):
+    write(tmp_path / "a", TENSORS)
+    write(tmp_path / "b", dict(reversed(TENSORS.items())))
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
