@@ -46,7 +46,10 @@ def train(pieces: Iterable[str], vocab_size: int) -> list[Pair]:
     Source: Sennrich et al. 2016, "Neural Machine Translation of Rare Words", 3.2.
     """
     n_special = len(SPECIALS)
-    counts = Counter(word for piece in pieces for word in split(piece))
+    counts: Counter[str] = Counter()
+    for piece, times in Counter(pieces).items():
+        for word in split(piece):
+            counts[word] += times
     words = [[n_special + b for b in word.encode()] for word in counts]
     weight = list(counts.values())
     pairs: Counter[Pair] = Counter()

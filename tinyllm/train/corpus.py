@@ -84,7 +84,7 @@ def build(
 ) -> np.ndarray:
     """The first `n_tokens` ids of the corpus: uint16 (n_tokens,).
 
-    `progress` is told how many tokens each document adds.
+    `progress` is told, after each document, how many ids there are.
     """
     ids = np.empty(n_tokens, np.uint16)
     filled = 0
@@ -92,7 +92,7 @@ def build(
         part = document[: n_tokens - filled]
         ids[filled : filled + len(part)] = part
         filled += len(part)
-        progress(len(part))
+        progress(filled)
         if filled == n_tokens:
             return ids
     raise AssertionError("documents() has no end")

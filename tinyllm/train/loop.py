@@ -22,6 +22,7 @@ from tinyllm.train.backward import Weights, loss_and_gradients
 from tinyllm.train.corpus import AGENT, STORIES, Mix
 from tinyllm.train.optimizer import AdamW, clip, learning_rate
 
+CHECKPOINT = "checkpoint.npz"
 CONFIG = Config(
     dim=128,
     hidden_dim=384,
@@ -105,7 +106,7 @@ def fit(
         raise UsageError(f"the recipe reads {recipe.n_tokens} tokens, not {len(ids)}")
     weights = initial_weights(recipe.config, recipe.seed)
     optimizer = AdamW(weights)
-    path = folder / "checkpoint.npz"
+    path = folder / CHECKPOINT
     if path.exists():
         restore(path, optimizer, recipe)
     for step in range(optimizer.steps, recipe.steps):

@@ -76,10 +76,15 @@ def number(rng: random.Random, digits: int = 5) -> int:
 
 
 def numbers(rng: random.Random, held: bool, digits: int = 5) -> tuple[int, int]:
-    """Two numbers whose pair is on the training or the evaluation side."""
-    while held_out(pair := (number(rng, digits), number(rng, digits))) != held:
-        pass
-    return pair
+    """Two numbers whose pair is on the training or the evaluation side.
+
+    The second of an evaluation pair is above 1: training divides by 1 instead of by 0,
+    whatever side that pair is on.
+    """
+    while True:
+        pair = number(rng, digits), number(rng, digits)
+        if held_out(pair) == held and not (held and pair[1] < 2):
+            return pair
 
 
 def file_name(rng: random.Random, held: bool) -> str:

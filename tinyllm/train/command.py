@@ -1,0 +1,175 @@
+"""Rebuild an embedded model from nothing, in one call.
+
+`train(name, folder)` learns the tokenizer, generates the corpus, trains, and writes a
+model folder that `tinyllm.load` opens. An interrupted run goes on where it was.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import TextIO
+
+from tinyllm.checkpoint.folder import CONFIG, save_folder
+from tinyllm.errors import UsageError
+from tinyllm.text.bpe import BPE
+from tinyllm.train import corpus
+from tinyllm.train.backward import Weights, loss_and_gradients
+from tinyllm.train.loop import CHECKPOINT, MIXES, RECIPES, Recipe, batch, fit
+from tinyllm.train.operations import Array
+from tinyllm.train.progress import Progress
+
+TOKENIZER_SEED, CORPUS_SEED, FRESH_SEED = 0, 1, 2
+
+CARD = """\
+# {name}
+
+A Llama of {parameters:,} parameters, trained by tinyllm's own numpy trainer on text
+that tinyllm generates ({about}). It was made by `tinyllm train {name}`; the same
+command makes it again.
+
+- sizes: {sizes}
+- corpus: {tokens:,} tokens, SHA-256 of the ids (little-endian uint16)
+  `{checksum}`
+- training: {steps} steps of {step_tokens} tokens, AdamW, seed {seed}
+- loss on {step_tokens} tokens of the same kind that it has not read: {loss:.3f} nats
+  a token
+- weights: safetensors, float16; tokenizer: byte-level BPE of {vocab_size} ids
+
+It knows the tasks and the stories of its corpus and nothing else. Text, code and
+weights are under the license of the package.
+"""
+ABOUT = {
+    "agent": "tool-use transcripts and simple stories",
+    "stories": "simple stories only, for comparison",
+}
+
+
+def train(
+    name: str,
+    folder: str | os.PathLike[str],
+    steps: int | None = None,
+    stream: TextIO | None = None,
+) -> Path:
+    """Train the model `name` ("agent" or "stories") and return its `folder`.
+
+    `steps` shortens the recipe, to try it out. Progress goes to `stream` (standard
+    error). Ctrl-C says how to go on and is raised again. Raises UsageError for an
+    unknown name, senseless steps or a folder that cannot be written, CheckpointError
+    for a checkpoint of another run.
+    """
+    out = sys.stderr if stream is None else stream
+    recipe, target = recipe_of(name, steps), writable(folder)
+    try:
+        _train(name, recipe, target, out)
+    except KeyboardInterrupt:
+        _say(out, f"\nstopped; the same command goes on from {target / CHECKPOINT}")
+        raise
+    except OSError as error:
+        raise UsageError(f"{target} cannot be written: {error.strerror}") from error
+    return target
+
+
+def recipe_of(name: str, steps: int | None = None) -> Recipe:
+    """The recipe of a named model, with other `steps` if given; UsageError if none."""
+    if name not in RECIPES:
+        raise UsageError(f"no recipe {name!r}: there are {', '.join(RECIPES)}")
+    if steps is not None and steps < 1:
+        raise UsageError(f"{steps} steps train nothing: give 1 or more")
+    recipe = RECIPES[name]
+    return recipe if steps is None else replace(recipe, steps=steps)
+
+
+def writable(folder: str | os.PathLike[str]) -> Path:
+    """The folder, made if need be; UsageError if no file can be put there."""
+    path = Path(folder)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            return path
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be written ({error.strerror}): name another folder"
+        ) from error
+
+
+def _train(name: str, recipe: Recipe, folder: Path, out: TextIO) -> None:
+    _say(out, "learning the tokenizer")
+    tokenizer = corpus.learn_tokenizer(TOKENIZER_SEED, recipe.config.vocab_size)
+    building = Progress("corpus", recipe.n_tokens, out)
+    ids = corpus.build(
+        tokenizer, recipe.n_tokens, CORPUS_SEED, MIXES[recipe.mix], building.update
+    )
+    checksum = corpus.checksum(ids)
+    _say(out, f"corpus of {len(ids):,} tokens, SHA-256 {checksum}")
+    weights = _fit(recipe, ids, folder, out)
+    loss = fresh_loss(recipe, weights, tokenizer)
+    text = card(name, recipe, weights, checksum, loss)
+    _publish(recipe, folder, weights, tokenizer, text)
+    _say(out, f"{folder} is ready; {CHECKPOINT} in it may be deleted")
+
+
+def _fit(recipe: Recipe, ids: Array, folder: Path, out: TextIO) -> Weights:
+    training = Progress("training", recipe.steps * recipe.step_tokens, out)
+
+    def report(step: int, loss: float) -> None:
+        note = f"step {step + 1} of {recipe.steps}, loss {loss:.4f}"
+        training.update((step + 1) * recipe.step_tokens, note)
+
+    try:
+        return fit(recipe, ids, folder, report)
+    finally:
+        training.close()
+
+
+def fresh_loss(recipe: Recipe, weights: Weights, tokenizer: BPE) -> float:
+    """The loss, in nats a token, on one step of a corpus with a seed of its own."""
+    ids = corpus.build(tokenizer, recipe.step_tokens + 1, FRESH_SEED, MIXES[recipe.mix])
+    tokens, targets = batch(replace(recipe, steps=1, long_share=1.0), ids, 0)
+    return loss_and_gradients(weights, recipe.config, tokens, targets)[0]
+
+
+def card(
+    name: str, recipe: Recipe, weights: Weights, checksum: str, loss: float
+) -> str:
+    """The README of a model: what it is, and how it is made again."""
+    c = recipe.config
+    sizes = (
+        f"dim {c.dim}, hidden {c.hidden_dim}, {c.n_layers} layers, {c.n_heads} heads, "
+        f"{c.n_kv_heads} key/value heads of {c.head_dim}, {c.n_ctx} positions"
+    )
+    return CARD.format(
+        name=name,
+        about=ABOUT[recipe.mix],
+        parameters=sum(w.size for w in weights.values()),
+        sizes=sizes,
+        tokens=recipe.n_tokens,
+        checksum=checksum,
+        steps=recipe.steps,
+        step_tokens=recipe.step_tokens,
+        seed=recipe.seed,
+        loss=loss,
+        vocab_size=c.vocab_size,
+    )
+
+
+def _publish(
+    recipe: Recipe, folder: Path, weights: Weights, tokenizer: BPE, text: str
+) -> None:
+    """Write all files of the model beside their places, then move them there.
+
+    config.json, without which a folder is no model, comes last.
+    """
+    with tempfile.TemporaryDirectory(dir=folder, prefix="part-") as temporary:
+        part = Path(temporary)
+        save_folder(part, recipe.config, weights, tokenizer, "F16")
+        (part / "README.md").write_text(text, encoding="utf-8", newline="\n")
+        for file in sorted(part.iterdir(), key=lambda file: file.name == CONFIG):
+            os.replace(file, folder / file.name)
+
+
+def _say(out: TextIO, text: str) -> None:
+    print(text, file=out, flush=True)
