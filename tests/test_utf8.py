@@ -43,5 +43,6 @@ def test_a_range_holds_exactly_the_code_points_between_its_ends(
 
 def test_the_complement_of_overlapping_ranges_is_what_none_of_them_holds() -> None:
     assert complement([(5, 9), (0, 1), (8, 12)]) == [(2, 4), (13, MAX_CODE_POINT)]
+    assert complement([(0, 9), (2, 3)]) == [(10, MAX_CODE_POINT)]
     assert complement([(0, MAX_CODE_POINT)]) == []
     assert complement(complement([(65, 90)])) == [(65, 90)]

@@ -107,8 +107,7 @@ class _Parser:
 
     def at_end(self) -> bool:
         """Whether nothing is left but a final $."""
-        rest = len(self.pattern) - self.position
-        if self.depth == 0 and rest == 1:
+        if self.position == len(self.pattern) - 1:
             self.take("$")
         return self.position >= len(self.pattern)
 

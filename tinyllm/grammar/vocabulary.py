@@ -116,8 +116,6 @@ def _shared_prefix(spellings: list[bytes]) -> Ints:
         limit = min(len(before), len(data))
         while shared[i] < limit and before[shared[i]] == data[shared[i]]:
             shared[i] += 1
-        if before == data:
-            shared[i] = len(data)
     return np.array(shared, np.int64)
 
 
