@@ -52,6 +52,7 @@ def run_agent(args: argparse.Namespace) -> int:
 def run_generate(args: argparse.Namespace) -> int:
     """Continue a text, printed as it is made."""
     import tinyllm
+    from tinyllm.decode.generate import stream
 
     lm = tinyllm.load(args.model)
     names = "max_new_tokens temperature top_k top_p seed stop"
@@ -62,7 +63,7 @@ def run_generate(args: argparse.Namespace) -> int:
         print(json.dumps(shown | {"stop_reason": made.stop_reason}, ensure_ascii=False))
         return 0
     print(args.prompt, end="", flush=True)
-    for piece in lm.stream(args.prompt, **options):
+    for piece in stream(lm, args.prompt, **options):
         print(piece, end="", flush=True)
     print()
     return 0

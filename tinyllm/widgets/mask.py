@@ -24,6 +24,7 @@ from tinyllm.decode.sampling import softmax
 from tinyllm.widgets.picture import BLUE, GREY, ORANGE, figure, png, shown, styled
 
 TOP = 8
+SHOWN_AS = {" ": "␣", "\n": "⏎"}
 
 
 @dataclass(frozen=True)
@@ -38,12 +39,21 @@ class Bar:
 
 
 def written(tokenizer: Any, token_id: int) -> str:
-    """A token as a reader can see it: blanks as ␣, line breaks as ⏎, specials by id."""
-    data = tokenizer.token_bytes(token_id)
+    """A token as a reader can see it: blanks as ␣, line breaks as ⏎, specials by id.
+
+    What the font of the pictures cannot draw is written as an escape.
+    """
+    data: bytes = tokenizer.token_bytes(token_id)
     if not data:
         return f"<{token_id}>"
-    text = data.decode("utf-8", errors="backslashreplace")
-    return str(text).replace(" ", "␣").replace("\n", "⏎").replace("$", r"\$")
+    return "".join(map(_visible, data.decode("utf-8", errors="backslashreplace")))
+
+
+def _visible(character: str) -> str:
+    if character in SHOWN_AS:
+        return SHOWN_AS[character]
+    drawn = character.isprintable() and ord(character) < 0x250
+    return character if drawn else character.encode("unicode_escape").decode()
 
 
 def bars(choice: Choice, tokenizer: Any, top: int = TOP) -> list[Bar]:
@@ -91,7 +101,8 @@ def _panel(axes: Axes, found: list[Bar], values: list[float], title: str) -> Non
         label = f"{value:.2f}" + (f"  {bar.note}" if bar.note else "")
         at = row.get_y() + row.get_height() / 2
         axes.text(value + 0.02, at, label, va="center", fontsize=8, color=GREY)
-    axes.set_yticks(range(len(found)), [bar.text for bar in found], family="monospace")
+    names = [bar.text for bar in found]
+    axes.set_yticks(range(len(found)), names, family="monospace", parse_math=False)
     axes.set_xlim(0, 1.45)
     axes.set_xticks([0, 0.5, 1])
     axes.set_title(title, fontsize=9, loc="left")

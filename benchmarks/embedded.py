@@ -1,0 +1,146 @@
+"""How fast the embedded model is, each figure beside a ceiling from the same run.
+
+    python benchmarks/embedded.py
+
+Decode against a loop that does nothing but the same weight products; the mask against
+a decode step; start-up and memory against numpy's own. The measuring runs in child
+processes on one BLAS thread, with the kernel that the processor chooses by itself.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+POSITION = 200
+TASK = "What is 4871 * 209?"
+
+
+def environment() -> dict[str, str]:
+    """This process's variables, one BLAS thread, no kernel forced on OpenBLAS."""
+    forced = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
+    kept = {k: v for k, v in os.environ.items() if k not in forced}
+    return kept | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+
+
+def child(*arguments: str) -> str:
+    """What `python ARGUMENTS` prints."""
+    command = [sys.executable, *arguments]
+    return subprocess.run(
+        command, env=environment(), check=True, capture_output=True, text=True
+    ).stdout
+
+
+def seconds(*arguments: str, runs: int = 9) -> float:
+    """The median time that `python ARGUMENTS` takes from start to end."""
+    times = []
+    for _ in range(runs):
+        begin = time.perf_counter()
+        child(*arguments)
+        times.append(time.perf_counter() - begin)
+    return statistics.median(times)
+
+
+def interleaved(
+    *actions: Callable[[], object], rounds: int = 60, repeat: int = 20
+) -> list[float]:
+    """The median time of each action in seconds, all measured in turn."""
+    times: list[list[float]] = [[] for _ in actions]
+    for _ in range(rounds):
+        for kept, action in zip(times, actions, strict=True):
+            begin = time.perf_counter()
+            for _ in range(repeat):
+                action()
+            kept.append((time.perf_counter() - begin) / repeat)
+    return [statistics.median(kept) for kept in times]
+
+
+def decode_table() -> None:
+    """Print the decode step, its ceiling and the mask (runs in a child process)."""
+    import numpy as np
+
+    import tinyllm
+    from tinyllm.model.layers import linear
+
+    lm = tinyllm.load(exact=False)
+    session = lm.session()
+    ids = np.random.default_rng(0).integers(3, lm.tokenizer.vocab_size, POSITION)
+    session.feed([int(i) for i in ids])
+
+    def step() -> None:
+        session.extend([7])
+        session.rewind(POSITION)
+
+    model, rng = lm.model, np.random.default_rng(1)
+    matrices = [
+        w for layer in model.layers for w in (layer.qkv, layer.out, layer.gate_up)
+    ]
+    matrices += [layer.down for layer in model.layers] + [model.head]
+    rows = [rng.normal(size=w.shape[1]).astype(np.float32) for w in matrices]
+
+    def products() -> None:
+        for row, weight in zip(rows, matrices, strict=True):
+            linear(row, weight)
+
+    tools = tinyllm.tools.default()
+    grammar = tinyllm.grammar.compile(tools.schema(), lm.tokenizer)
+    state, logits = grammar.start(), session.extend([7]).copy()
+    session.rewind(POSITION)
+    legal = int(np.flatnonzero(grammar.mask(state))[0])
+    scratch = logits.copy()
+
+    def mask() -> None:
+        scratch[:] = logits
+        grammar.apply(scratch, state)
+        grammar.advance(state, legal)
+
+    full, ceiling, masked = interleaved(step, products, mask)
+    row("decode step at position 200", f"{full * 1e6:.0f} µs", f"{1 / full:.0f}/s")
+    row("the same weight products alone", f"{ceiling * 1e6:.0f} µs", "")
+    row("  share of that ceiling", f"{ceiling / full:.0%}", "goal: 25 % or more")
+    row("mask: look up, apply, advance", f"{masked * 1e6:.1f} µs", "")
+    row("  share of a decode step", f"{masked / full:.1%}", "goal: 5 % or less")
+
+
+def row(what: str, value: str, remark: str) -> None:
+    """Print one line of the table."""
+    print(f"{what:38}{value:>12}   {remark}".rstrip(), flush=True)
+
+
+RESIDENT = """
+import re
+def resident():
+    text = open("/proc/self/status").read()
+    return int(re.search(r"VmRSS:\\s+(\\d+) kB", text)[1])
+import numpy
+before = resident()
+import tinyllm
+assert tinyllm.Agent(tinyllm.load(), tinyllm.tools.default()).run(TASK).answer
+print((resident() - before) / 1024)
+"""
+USED = "import numpy, tinyllm; tinyllm.load, tinyllm.Agent, tinyllm.grammar.compile"
+
+
+def main() -> None:
+    """Print the whole table."""
+    print(child(__file__, "--decode"), end="")
+    numpy_alone = seconds("-c", "import numpy")
+    lazy = seconds("-c", "import numpy, tinyllm") - numpy_alone
+    used = seconds("-c", USED) - numpy_alone
+    row("import numpy", f"{numpy_alone * 1e3:.0f} ms", "from process start to end")
+    row("import tinyllm, beyond that", f"{lazy * 1e3:.0f} ms", "goal: 50 ms or less")
+    row("  and all public names used", f"{used * 1e3:.0f} ms", "")
+    answer = seconds("-m", "tinyllm", "agent", TASK)
+    row("agent's answer from process start", f"{answer:.2f} s", "goal: 1.5 s or less")
+    row("  as a multiple of importing numpy", f"{answer / numpy_alone:.1f}", "")
+    if os.path.exists("/proc/self/status"):
+        resident = float(child("-c", RESIDENT.replace("TASK", repr(TASK))))
+        row("resident memory beyond numpy", f"{resident:.0f} MiB", "goal: 40 or less")
+
+
+if __name__ == "__main__":
+    decode_table() if sys.argv[1:] == ["--decode"] else main()

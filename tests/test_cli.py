@@ -1,0 +1,197 @@
+"""The command line: what it prints, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tinyllm import cli
+from tinyllm.agent.tools import Registry
+
+QUESTION = "What is 4871 * 209?"
+
+
+def run(capsys, *arguments):
+    """(exit code, standard output, standard error) of one command, in this process."""
+    code = cli.main(list(arguments))
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_the_agent_prints_its_trace_and_the_product(capsys):
+    code, out, _ = run(capsys, "agent", QUESTION)
+    lines = out.splitlines()
+    assert code == 0
+    assert lines[-1] == f"ANSWER: {4871 * 209}"
+    assert lines[0].startswith("THOUGHT: ")
+    assert lines[1].startswith(
+        'CALL: {"tool":"calc","args":{"expression":"4871 * 209"}}'
+    )
+    assert "legal min" in lines[1]
+    assert "forwarded" in lines[1]
+    assert "reused" in lines[1]
+    assert lines[2] == 'OBSERVATION: "1018039"'
+
+
+def test_json_holds_the_same_run(capsys):
+    code, out, _ = run(capsys, "agent", QUESTION, "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert found["answer"] == "1018039"
+    assert found["steps"][0]["tool"] == "calc"
+    assert found["steps"][0]["legal_min"] >= 1
+
+
+def test_the_root_is_where_files_are_read(capsys, tmp_path):
+    (tmp_path / "notes.txt").write_text("The code is 4812.\n", encoding="utf-8")
+    _, out, _ = run(capsys, "agent", "Read notes.txt.", "--root", str(tmp_path))
+    assert "ANSWER: The code is 4812." in out
+
+
+def test_a_task_without_an_answer_is_exit_code_1(capsys):
+    code, out, _ = run(capsys, "agent", QUESTION, "--max-steps", "1")
+    assert code == 1
+    assert "NO ANSWER" in out
+
+
+@pytest.mark.parametrize("task", ["", "  \n\t "])
+def test_an_empty_task_is_a_sentence_and_exit_code_2(capsys, task):
+    code, out, err = run(capsys, "agent", task)
+    assert (code, out) == (2, "")
+    assert "empty" in err
+    assert "Traceback" not in err
+
+
+def test_a_task_longer_than_the_context_names_the_limit(capsys):
+    code, _, err = run(capsys, "agent", "add 1 and 2 " * 500)
+    assert code == 2
+    assert "512" in err
+
+
+def test_a_model_that_is_not_there_says_what_to_give(capsys, tmp_path):
+    code, _, err = run(capsys, "agent", QUESTION, "--model", str(tmp_path / "none"))
+    assert code == 1
+    assert "agent" in err
+    assert "config.json" in err
+
+
+def test_a_damaged_model_is_a_sentence(capsys, tmp_path):
+    for name in ("config.json", "model.safetensors", "tokenizer.json"):
+        (tmp_path / name).write_bytes(b"\x08\0\0\0\0\0\0\0{]")
+    code, _, err = run(capsys, "generate", "Once", "--model", str(tmp_path))
+    assert code == 1
+    assert err.startswith("tinyllm: ")
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("seed", [3, 4])
+def test_generate_prints_the_prompt_and_the_same_text_for_the_same_seed(capsys, seed):
+    options = ["--temperature", "0.9", "--seed", str(seed), "--max-new-tokens", "20"]
+    first = run(capsys, "generate", "Once upon a time", *options)
+    again = run(capsys, "generate", "Once upon a time", *options)
+    assert first == again
+    assert first[0] == 0
+    assert first[1].startswith("Once upon a time")
+
+
+def test_generate_as_json_counts_new_tokens(capsys):
+    code, out, _ = run(
+        capsys, "generate", "Once upon a time", "--max-new-tokens", "7", "--json"
+    )
+    assert code == 0
+    assert len(json.loads(out)["token_ids"]) == 7
+
+
+def test_evaluate_counts_one_family(capsys):
+    code, out, _ = run(capsys, "evaluate", "--tasks", "3", "--family", "calc", "--json")
+    (row,) = json.loads(out)
+    assert code == 0
+    assert row["tasks"] == 3
+    assert 0 <= row["low"] <= row["solved"] / 3 <= row["high"] <= 1
+
+
+def test_a_family_that_is_not_there_names_those_that_are(capsys):
+    code, _, err = run(capsys, "evaluate", "--family", "chess")
+    assert code == 2
+    assert "read_calc" in err
+
+
+def test_training_into_a_place_that_cannot_be_written_says_so(capsys, tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("in the way", encoding="utf-8")
+    code, _, err = run(capsys, "train", "agent", "--out", str(blocked / "model"))
+    assert code == 2
+    assert "cannot be written" in err
+    assert blocked.read_text(encoding="utf-8") == "in the way"
+
+
+@pytest.mark.parametrize("command", ["agent", "generate", "evaluate", "train"])
+def test_every_command_has_help_with_its_options(capsys, command):
+    with pytest.raises(SystemExit) as end:
+        cli.main([command, "--help"])
+    assert end.value.code == 0
+    assert "--" in capsys.readouterr().out
+
+
+def test_the_help_shows_commands_that_parse(capsys):
+    for line in cli.EXAMPLES.splitlines():
+        if line.startswith("  tinyllm "):
+            words = line.split()
+            assert cli.parser().parse_args(["train", "agent", "--out", "x"]).run
+            assert words[1] in ("agent", "generate", "evaluate", "train")
+
+
+def test_ctrl_c_while_generating_is_exit_code_130(capsys, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tinyllm.decode.sampling.Sampler.pick", interrupted)
+    code, _, err = run(capsys, "generate", "Once upon a time")
+    assert code == 130
+    assert "Traceback" not in err
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals to a child differ on Windows")
+def test_a_real_ctrl_c_ends_training_with_130_and_nothing_half_written(tmp_path):
+    command = [sys.executable, "-m", "tinyllm", "train", "agent", "--out"]
+    child = subprocess.Popen(
+        [*command, str(tmp_path)], stderr=subprocess.PIPE, text=True
+    )
+    assert child.stderr is not None
+    child.stderr.readline()  # it has begun
+    child.send_signal(signal.SIGINT)
+    rest = child.stderr.read()
+    assert child.wait() == 130
+    assert "Traceback" not in rest
+    assert not list(tmp_path.glob("*.safetensors"))
+
+
+def test_a_closed_pipe_is_no_traceback():
+    command = f'{sys.executable} -m tinyllm generate "Once" | head -c 1'
+    done = subprocess.run(
+        ["sh", "-c", command], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "O"
+    assert "Traceback" not in done.stderr
+
+
+def test_the_registry_of_the_command_line_is_the_default_one(monkeypatch, capsys):
+    seen = []
+    real = Registry.describe
+    monkeypatch.setattr(
+        Registry, "describe", lambda self: seen.append(real(self)) or real(self)
+    )
+    run(capsys, "agent", QUESTION)
+    assert set(seen) == {"calc(expression) read_file(path) answer(text)"}
+
+
+def test_floats_stay_out_of_the_json(capsys):
+    _, out, _ = run(capsys, "agent", QUESTION, "--json")
+    assert "NaN" not in out
+    assert np.isfinite(json.loads(out)["steps"][0]["tokens"])
