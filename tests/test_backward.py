@@ -12,7 +12,14 @@ from tinyllm.errors import UsageError
 from tinyllm.model.config import Config, weight_shapes
 from tinyllm.model.transformer import Model
 from tinyllm.train import operations
-from tinyllm.train.backward import Shapes, Weights, block, block_backward, layer_weights, loss_and_gradients
+from tinyllm.train.backward import (
+    Shapes,
+    Weights,
+    block,
+    block_backward,
+    layer_weights,
+    loss_and_gradients,
+)
 
 # Every size differs from every other; epsilon is so large that forgetting it shows.
 CONFIG = Config(

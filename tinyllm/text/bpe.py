@@ -48,8 +48,8 @@ def train(pieces: Iterable[str], vocab_size: int) -> list[Pair]:
     n_special = len(SPECIALS)
     counts: Counter[str] = Counter()
     for piece, times in Counter(pieces).items():
-        for word in split(piece):
-            counts[word] += times
+        for part in split(piece):
+            counts[part] += times
     words = [[n_special + b for b in word.encode()] for word in counts]
     weight = list(counts.values())
     pairs: Counter[Pair] = Counter()

@@ -66,7 +66,9 @@ def train(
     try:
         _train(name, recipe, target, out)
     except KeyboardInterrupt:
-        _say(out, f"\nstopped; the same command goes on from {target / CHECKPOINT}")
+        begun = (target / CHECKPOINT).exists()
+        how = f"goes on from {target / CHECKPOINT}" if begun else "starts again"
+        _say(out, f"stopped: the same command {how}")
         raise
     except OSError as error:
         raise UsageError(f"{target} cannot be written: {error.strerror}") from error
@@ -99,10 +101,10 @@ def writable(folder: str | os.PathLike[str]) -> Path:
 def _train(name: str, recipe: Recipe, folder: Path, out: TextIO) -> None:
     _say(out, "learning the tokenizer")
     tokenizer = corpus.learn_tokenizer(TOKENIZER_SEED, recipe.config.vocab_size)
-    building = Progress("corpus", recipe.n_tokens, out)
-    ids = corpus.build(
-        tokenizer, recipe.n_tokens, CORPUS_SEED, MIXES[recipe.mix], building.update
-    )
+    with Progress(recipe.n_tokens, "corpus", "tokens", out) as progress:
+        ids = corpus.build(
+            tokenizer, recipe.n_tokens, CORPUS_SEED, MIXES[recipe.mix], progress.update
+        )
     checksum = corpus.checksum(ids)
     _say(out, f"corpus of {len(ids):,} tokens, SHA-256 {checksum}")
     weights = _fit(recipe, ids, folder, out)
@@ -113,16 +115,14 @@ def _train(name: str, recipe: Recipe, folder: Path, out: TextIO) -> None:
 
 
 def _fit(recipe: Recipe, ids: Array, folder: Path, out: TextIO) -> Weights:
-    training = Progress("training", recipe.steps * recipe.step_tokens, out)
+    total = recipe.steps * recipe.step_tokens
+    with Progress(total, "training", "tokens", out) as progress:
 
-    def report(step: int, loss: float) -> None:
-        note = f"step {step + 1} of {recipe.steps}, loss {loss:.4f}"
-        training.update((step + 1) * recipe.step_tokens, note)
+        def report(step: int, loss: float) -> None:
+            note = f"step {step + 1} of {recipe.steps}, loss {loss:.4f}"
+            progress.update((step + 1) * recipe.step_tokens, note)
 
-    try:
         return fit(recipe, ids, folder, report)
-    finally:
-        training.close()
 
 
 def fresh_loss(recipe: Recipe, weights: Weights, tokenizer: BPE) -> float:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import zipfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,9 @@ from tinyllm.train.corpus import AGENT, STORIES, Mix
 from tinyllm.train.optimizer import AdamW, clip, learning_rate
 
 CHECKPOINT = "checkpoint.npz"
+# What numpy raises for a file that is no such archive, or is one no longer.
+_CUT = (OSError, EOFError, zipfile.BadZipFile, zlib.error)
+DAMAGED = (*_CUT, KeyError, TypeError, ValueError)
 CONFIG = Config(
     dim=128,
     hidden_dim=384,
@@ -146,11 +150,11 @@ def restore(path: Path, optimizer: AdamW, recipe: Recipe) -> None:
     """
     arrays = state_arrays(optimizer)
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             stored = {name: file[name] for name in arrays}
             steps = int(file["steps"])
             made_by = str(file["recipe"]) if "recipe" in file else repr(recipe)
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+    except DAMAGED as error:
         raise _not_resumable(path, f"it is damaged: {error}") from error
     if made_by != repr(recipe) or not 0 <= steps <= recipe.steps:
         raise _not_resumable(path, f"it is of another run: step {steps} of {made_by}")

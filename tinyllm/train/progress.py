@@ -1,8 +1,8 @@
 """A progress line for long work: how far, how fast, how long it still takes.
 
-`Progress("training", total)` is told with `update(done, note)` how many tokens are
-done. On a terminal it rewrites one line; elsewhere (a log file, a pipe) it writes a
-plain line now and then.
+`with Progress(total, "training") as progress` is told with `progress.update(done)`
+how much of the total is done. On a terminal it rewrites one line; elsewhere (a log
+file, a pipe) it writes a plain line now and then.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from typing import TextIO
+from typing import Self, TextIO
 
 TERMINAL_SECONDS, LOG_SECONDS = 0.1, 30.0
 
@@ -27,22 +27,29 @@ def duration(seconds: float) -> str:
 
 
 class Progress:
-    """One line about work of `total` tokens, written to `stream` (standard error)."""
+    """One line about work of `total` units, written to `stream` (standard error)."""
 
     def __init__(
         self,
-        label: str,
         total: int,
+        label: str,
+        unit: str = "",
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.label, self.total, self.clock = label, total, clock
+        self.total, self.label, self.unit, self.clock = total, label, unit, clock
         self.stream = sys.stderr if stream is None else stream
         self.on_terminal = self.stream.isatty()
         self.wait = TERMINAL_SECONDS if self.on_terminal else LOG_SECONDS
         self.began = self.shown = clock()
         self.base: int | None = None  # what was done before this run began
         self.width = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def update(self, done: int, note: str = "") -> None:
         """Show that `done` of the total are done, unless the last line is still fresh.
@@ -71,7 +78,8 @@ class Progress:
         if new > 0 and seconds > 0:
             rate = new / seconds
             left = duration((self.total - done) / rate)
-            parts += [f"{rate:,.0f} tokens/s", f"{left} left"]
+            speed = f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}"
+            parts += [f"{speed} {self.unit}".strip() + "/s", f"{left} left"]
         return ", ".join(part for part in parts if part)
 
     def _write(self, line: str, finished: bool) -> None:
