@@ -14,7 +14,7 @@ from tinyllm.model.config import Config
 from tinyllm.model.transformer import Model
 
 PAD, BOS, EOS = 0, 1, 2
-MERGES = (b"\n\n", b"}\n", b"a\nb", b": ", b"ab", b"41", b"},", b'"}')
+MERGES = (b"\n\n", b"}\n", b"a\nb", b': "', b": ", b"ab", b"41", b"},", b'"}')
 
 
 class ByteTokenizer:

@@ -181,11 +181,11 @@ def test_after_a_reply_only_what_follows_it_is_forwarded():
 
 
 def test_a_slot_reports_what_it_forwarded_and_reused():
-    lm = ScriptedLM("hm\n", "ok\n")
-    backend = LocalBackend(lm, TWO)
-    first, second = backend.thought(PROMPT), backend.thought(PROMPT)
+    backend = LocalBackend(ScriptedLM("hm\n", "ok\n", "so\n"), TWO)
+    first, *others = [backend.thought(PROMPT) for _ in range(3)]
     assert (first.forwarded, first.reused) == (len(PROMPT) + 2, 0)
-    assert (second.forwarded, second.reused) == (1 + 2, len(PROMPT) - 1)
+    for slot in others:
+        assert (slot.forwarded, slot.reused) == (1 + 2, len(PROMPT) - 1)
 
 
 def test_choices_are_kept_on_request_only():
