@@ -46,10 +46,10 @@ reproducible: setup  ## check stored outputs under several BLAS kernels
 	@$(RUN) tools/reproducible.py
 
 bench: setup  ## the benchmarks
-	@$(RUN) -m benchmarks
+	@for file in benchmarks/*.py; do $(RUN) $$file || exit 1; done
 
 train: setup  ## train the embedded model again (hours)
-	@$(RUN) -m tinyllm.cli train agent
+	@$(RUN) -m tinyllm train agent
 
 constraints: setup  ## write constraints.txt from what is installed
 	@$(RUN) tools/constraints.py
