@@ -82,3 +82,9 @@ def test_each_edge_remembers_which_of_the_states_it_came_from() -> None:
         (start, N_SPECIAL + 1, first),
         (start, N_SPECIAL + 2, last),
     }
+
+
+def test_the_trie_has_one_node_for_each_prefix() -> None:
+    tokens = [b"b", b"ab", b"abc", b"a", b"bd", b"abd", b"ab"]
+    prefixes = {token[:end] for token in tokens for end in range(len(token) + 1)}
+    assert len(Vocabulary(ToyTokenizer(tokens))._byte) == len(prefixes)
