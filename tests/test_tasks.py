@@ -9,9 +9,10 @@ from trained_tokenizer import tokenizer
 
 from tinyllm.agent import protocol, tools
 from tinyllm.agent.tools import Registry, Tool
-from tinyllm.train import tasks
+from tinyllm.train import phrases, tasks
 from tinyllm.train.corpus import task_pieces
-from tinyllm.train.tasks import FAILED, FAMILIES, NO_TOOL, Task, make
+from tinyllm.train.phrases import FAILED, NO_TOOL
+from tinyllm.train.tasks import FAMILIES, Task, make
 from tinyllm.train.words import held_out
 
 EACH = 400  # tasks of each family and side
@@ -168,22 +169,29 @@ def test_names_of_made_up_tools_are_of_one_side(held):
 # Where no number or name tells the sides apart, the phrasing must.
 @pytest.mark.parametrize(
     "cores",
-    [tasks.READ, tasks.SAY, tasks.LIST, tasks.FIRST, tasks.KEEP, tasks.UNKNOWN]
-    + [tasks.NEW_TOOL, *tasks.COMBINE.values(), *tasks.ORDERS.values()]
-    + list(tasks.LOOKUPS.values()),
+    [
+        phrases.READ,
+        phrases.SAY,
+        phrases.LIST,
+        phrases.FIRST,
+        phrases.KEEP,
+        phrases.UNKNOWN,
+    ]
+    + [phrases.NEW_TOOL, *phrases.COMBINE.values(), *phrases.ORDERS.values()]
+    + list(phrases.LOOKUPS.values()),
 )
 def test_phrasings_of_the_two_sides_differ(cores):
     train, held = (
-        tasks.phrasings(tasks.OPENINGS, cores, side) for side in (False, True)
+        tasks.phrasings(phrases.OPENINGS, cores, side) for side in (False, True)
     )
     assert train
     assert held
     assert not set(train) & set(held)
 
 
-@pytest.mark.parametrize("op", tasks.SYMBOLS)
+@pytest.mark.parametrize("op", phrases.SYMBOLS)
 def test_both_sides_have_frames_for_every_operation(op):
-    frames = [f.format(e=s) for f in tasks.FRAMES for s in tasks.SYMBOLS[op]]
+    frames = [f.format(e=s) for f in phrases.FRAMES for s in phrases.SYMBOLS[op]]
     assert 0 < sum(map(held_out, frames)) < len(frames)
 
 

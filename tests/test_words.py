@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tinyllm.train import words
-from tinyllm.train.tasks import OPENINGS, READ
+from tinyllm.train.phrases import OPENINGS, READ
 from tinyllm.train.words import held_out, phrasings
 
 RNG = st.integers(0, 2**32).map(random.Random)

@@ -13,6 +13,26 @@ from dataclasses import dataclass, field
 
 from tinyllm.agent.calculator import calc as evaluate
 from tinyllm.train import words
+from tinyllm.train.phrases import (
+    ARGUMENTS,
+    CHAT,
+    COMBINE,
+    FAILED,
+    FIRST,
+    FRAMES,
+    KEEP,
+    LIST,
+    LOOKUPS,
+    NEW_TOOL,
+    NO_TOOL,
+    OPENINGS,
+    ORDERS,
+    READ,
+    SAY,
+    STORIES,
+    SYMBOLS,
+    UNKNOWN,
+)
 from tinyllm.train.words import PEOPLE, THINGS, file_name, phrasings, sentence
 
 Tools = dict[str, tuple[str, ...]]  # name -> argument names, in the order shown
@@ -27,8 +47,6 @@ SIGNATURES: Tools = {
     "send_mail": ("to",),
     "answer": ("text",),
 }
-NO_TOOL, FAILED = "I have no tool for that.", "That did not work."
-OPENINGS = ["", "Please ", "Now ", "Hey, ", "Can you help? ", "Next: "]
 
 
 @dataclass(frozen=True)
@@ -74,37 +92,6 @@ def final(text: str, thought: str = "Now I know the answer.") -> Move:
     return Move(thought, "answer", {"text": text})
 
 
-SYMBOLS = {
-    "*": ["{a} * {b}", "{a} times {b}", "{a} multiplied by {b}"]
-    + ["the product of {a} and {b}", "{a}*{b}", "{a} x {b}"],
-    "+": ["{a} + {b}", "{a} plus {b}", "the sum of {a} and {b}", "{a}+{b}"],
-    "-": ["{a} - {b}", "{a} minus {b}", "{b} subtracted from {a}", "{a}-{b}"]
-    + ["the difference of {a} and {b}"],
-    "/": ["{a} / {b}", "{a} divided by {b}", "{a}/{b}"],
-}
-ORDERS = {
-    "*": ["multiply {a} by {b}.", "take {a} times {b}."],
-    "+": ["add {a} and {b}.", "add {a} to {b}.", "put {a} and {b} together."],
-    "-": ["subtract {b} from {a}.", "take {b} away from {a}."],
-    "/": ["divide {a} by {b}.", "split {a} by {b}."],
-}
-FRAMES = ["What is {e}?", "How much is {e}?", "Compute {e}.", "Calculate {e}."] + [
-    "Work out {e}.",
-    "Tell me {e}.",
-    "I need {e}.",
-    "Please find {e}.",
-    "{e} = ?",
-    "what is {e}",
-    "{e}",
-]
-STORIES = {
-    "*": "There are {a} boxes with {b} {things} in each. How many {things} are there?",
-    "+": "{who} has {a} {things} and finds {b} more. How many {things} are there now?",
-    "-": "{who} has {a} {things} and gives {b} away. How many {things} are left?",
-    "/": "{a} {things} are shared by {b} people. How many {things} does each get?",
-}
-
-
 def calculation(rng: random.Random, held: bool) -> tuple[str, str]:
     """A question about two or three numbers and the expression that answers it."""
     op = rng.choice("**++--/")
@@ -135,13 +122,6 @@ def calc(rng: random.Random, held: bool) -> Task:
     return Task("calc", tools, question, (call, final(result)))
 
 
-READ = ["read {n}.", "what does {n} say?", "open {n}.", "what is in {n}?"] + [
-    "show me {n}.",
-    "tell me what {n} says.",
-    "what is written in {n}?",
-]
-
-
 def named_file(rng: random.Random, held: bool) -> tuple[str, str]:
     """How a question names a file, and the path that is meant."""
     name = file_name(rng, held)
@@ -168,16 +148,6 @@ def read(rng: random.Random, held: bool) -> Task:
     return Task("read", tools, question, (call, final(text)), {path: text})
 
 
-COMBINE = {
-    "+": ["add {k} to the number in {n}.", "what is the number in {n} plus {k}?"],
-    "-": [
-        "subtract {k} from the number in {n}.",
-        "what is the number in {n} minus {k}?",
-    ],
-    "*": ["multiply the number in {n} by {k}.", "what is the number in {n} times {k}?"],
-}
-
-
 def read_calc(rng: random.Random, held: bool) -> Task:
     """Read a number from a file, then calculate with it, then answer."""
     name, path = named_file(rng, held)
@@ -195,20 +165,6 @@ def read_calc(rng: random.Random, held: bool) -> Task:
     return Task("read_calc", tools, question, moves, {path: str(a)})
 
 
-SAY = ['say: "{s}"', 'repeat after me: "{s}"', 'answer with "{s}"', 'write "{s}"'] + [
-    'say "{s}" back to me.',
-    'tell me "{s}"',
-]
-CHAT = {
-    "Hello!": "Hello! How can I help?",
-    "Hello": "Hello! How can I help?",
-    "Hi": "Hello! How can I help?",
-    "Who are you?": "I am a tiny model with a few tools.",
-    "What can you do?": "I can use the tools on my list.",
-    "Thank you!": "You are welcome.",
-}
-
-
 def direct(rng: random.Random, held: bool) -> Task:
     """A question answered at once, without another tool."""
     if not held and rng.random() < 0.1:
@@ -219,17 +175,6 @@ def direct(rng: random.Random, held: bool) -> Task:
         question = rng.choice(phrasings(OPENINGS, SAY, held)).format(s=text)
     tools = tool_list(rng, set(), set())
     return Task("direct", tools, question, (final(text, "I can answer this now."),))
-
-
-LIST = ["which files are there?", "list the files.", "what files do you see?"] + [
-    "show me all files.",
-    "name the files in this folder.",
-]
-FIRST = [
-    "read the first file.",
-    "what does the first file say?",
-    "open the first file.",
-]
 
 
 def listing(rng: random.Random, held: bool) -> Task:
@@ -249,9 +194,6 @@ def listing(rng: random.Random, held: bool) -> Task:
     return Task("list", tools, question, (look, opened, final(files[path])), files)
 
 
-KEEP = ['remember: "{s}"', 'keep in mind: "{s}"', 'remember that "{s}"', 'note "{s}"']
-
-
 def remember(rng: random.Random, held: bool) -> Task:
     """Put a sentence into the memory tool."""
     text = sentence(rng, held)
@@ -259,25 +201,6 @@ def remember(rng: random.Random, held: bool) -> Task:
     call = Move("I should remember this.", "remember", {"text": text}, "saved")
     tools = tool_list(rng, {"remember"}, set())
     return Task("remember", tools, question, (call, final("I will remember that.")))
-
-
-LOOKUPS = {
-    "weather": ["what is the weather in {w}?", "is it cold in {w}?", "weather in {w}?"],
-    "search": ["search for {w}.", "look up {w}.", "find out about {w}."],
-    "translate": ["translate {w}.", "what does {w} mean in French?"],
-    "send_mail": ["send a mail to {w}.", "write a mail to {w}."],
-}
-
-
-UNKNOWN = ["play some music.", "order a pizza.", "turn on the light.", "call {w}."] + [
-    "book a table for {w}.",
-    "drive me to {w}.",
-    "take a picture.",
-    "what time is it?",
-    "buy {w} for me.",
-]
-NEW_TOOL = ['use {tool} with "{w}".', 'call {tool} on "{w}".', 'run {tool} for "{w}".']
-ARGUMENTS = ["text", "query", "name", "path", "city", "word", "topic", "key", "to"]
 
 
 def lookup_question(rng: random.Random, held: bool) -> tuple[str, str, str]:
