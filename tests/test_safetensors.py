@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import struct
 import tracemalloc
 
 import numpy as np
@@ -12,92 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.odd_safetensors import ACCEPTED, ONE, REFUSED, blob, entry
 from tinyllm.checkpoint.safetensors import read, read_header, write
 from tinyllm.errors import CheckpointError
 
 library = pytest.importorskip("safetensors")
 from safetensors.numpy import load_file, save  # noqa: E402
-
-
-def blob(header, body=b"", length=None) -> bytes:
-    raw = header if isinstance(header, bytes) else json.dumps(header).encode()
-    return struct.pack("<Q", len(raw) if length is None else length) + raw + body
-
-
-def entry(dtype="F32", shape=(1,), offsets=(0, 4), **more) -> dict:
-    return {"dtype": dtype, "shape": shape, "data_offsets": offsets, **more}
-
-
-ONE = b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
-
-REFUSED = {
-    "an empty file": b"",
-    "seven bytes": b"1234567",
-    "header beyond the file": blob({"a": entry()}, b"1234", length=10**6),
-    "header above 100 MB": blob({}, length=100_000_001),
-    "header of 2^63 bytes": blob({}, length=2**63),
-    "header of 2^64-1 bytes": blob({}, length=2**64 - 1),
-    "bytes without a tensor": blob({}, b"x"),
-    "bytes after the last": blob({"a": entry()}, b"12345"),
-    "overlap": blob({"a": entry(), "b": entry(offsets=(2, 6))}, b"123456"),
-    "the same bytes twice": blob({"a": entry(), "b": entry()}, b"1234"),
-    "hole": blob({"a": entry(), "b": entry(offsets=(8, 12))}, b"x" * 12),
-    "hole at the start": blob({"a": entry(offsets=(4, 8))}, b"x" * 8),
-    "backwards": blob({"a": entry(offsets=(4, 0))}, b"1234"),
-    "shape beyond offsets": blob({"a": entry(shape=(2,))}, b"1234"),
-    "dtype beyond offsets": blob({"a": entry("F64")}, b"1234"),
-    "offsets past the end": blob({"a": entry(shape=(2,), offsets=(0, 8))}, b"1234"),
-    "nothing far away": blob(
-        {"a": entry(), "b": entry(shape=(0,), offsets=(400, 400))}, b"1234"
-    ),
-    "nothing inside another": blob(
-        {
-            "a": entry(shape=(2,), offsets=(0, 8)),
-            "b": entry(shape=(0,), offsets=(4, 4)),
-        },
-        b"x" * 8,
-    ),
-    "shape of 2^80": blob({"a": entry(shape=(2**40, 2**40))}, b"1234"),
-    "shape that wraps to 0": blob({"a": entry(shape=(2**62, 4), offsets=(0, 0))}),
-    "wrap hidden by a 0": blob({"a": entry(shape=(2**40, 2**40, 0), offsets=(0, 0))}),
-    "negative shape": blob({"a": entry(shape=(-1,), offsets=(0, -4))}),
-    "fractional shape": blob({"a": entry(shape=(1.0,))}, b"1234"),
-    "true as a shape": blob({"a": entry(shape=(True,))}, b"1234"),
-    "a shape of 5000 digits": blob(ONE.replace(b"[1]", b"[" + b"1" * 5000 + b"]")),
-    "offset of 2^63": blob({"a": entry(offsets=(2**63, 2**63 + 4))}, b"1234"),
-    "three offsets": blob({"a": entry(offsets=(0, 4, 4))}, b"1234"),
-    "unknown dtype": blob({"a": entry("F33")}, b"1234"),
-    "no dtype": blob({"a": entry(None)}, b"1234"),
-    "half a nibble": blob({"a": entry("F4", (1,), (0, 1))}, b"1"),
-    "no offsets": blob({"a": {"dtype": "F32", "shape": [1]}}, b"1234"),
-    "null for an entry": blob({"a": None}),
-    "a key twice in an entry": blob(ONE.replace(b"{", b'{"a":{"dtype":"F32",', 1)),
-    "a list": blob([]),
-    "not JSON": blob(b"{a"),
-    "NaN": blob(ONE.replace(b"[1]", b"[NaN]"), b"1234"),
-    "junk after the JSON": blob(ONE + b"x", b"1234"),
-    "NUL after the JSON": blob(ONE + b"\0", b"1234"),
-    "not UTF-8": blob(b'{"\xff":1}'),
-    "a lone surrogate": blob(ONE.replace(b"a", b"\\ud800", 1), b"1234"),
-    "5000 brackets": blob(b'{"a":' + b"[" * 5000 + b"]" * 5000 + b"}"),
-    "a number as metadata": blob({"__metadata__": {"a": 1}, "b": entry()}, b"1234"),
-    "a list as metadata": blob({"__metadata__": [], "b": entry()}, b"1234"),
-}
-ACCEPTED = {
-    "one number": blob({"a": entry()}, b"1234"),
-    "no tensor": blob({}),
-    "shape [0] with equal offsets": blob({"a": entry(shape=(0,), offsets=(0, 0))}),
-    "shape [0, 3] at the end": blob(
-        {"a": entry(), "b": entry(shape=(0, 3), offsets=(4, 4))}, b"1234"
-    ),
-    "a scalar": blob({"a": entry(shape=())}, b"1234"),
-    "spaces after the JSON": blob(ONE + b"    ", b"1234"),
-    "a key more": blob({"a": entry(note=1)}, b"1234"),
-    "metadata": blob({"__metadata__": {"x": "y"}, "a": entry()}, b"1234"),
-    "entries in another order": blob(
-        {"b": entry(offsets=(4, 8)), "a": entry()}, b"12345678"
-    ),
-}
 
 
 def accepts(path) -> bool:

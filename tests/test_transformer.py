@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import TINY, random_weights
+from tests.slow_llama import slow_logits
 from tinyllm.errors import (
     CheckpointError,
     ContextFullError,
@@ -21,57 +21,6 @@ from tinyllm.model.transformer import Model
 
 IDS = [1, 200, 7, 7, 31, 258, 0, 99, 7, 64, 128, 3, 2, 77, 200, 1, 45]
 EXACT = Model(TINY, random_weights(TINY))
-
-
-def slow_logits(config, weights, token_ids):
-    """The logits (T, V) by explicit loops in float64, head by head."""
-    w = {name: array.astype(np.float64) for name, array in weights.items()}
-    group = config.n_heads // config.n_kv_heads
-    half = config.head_dim // 2
-
-    def norm(x, weight):
-        return x / math.sqrt(sum(x * x) / len(x) + config.norm_eps) * weight
-
-    def turn(x, position):
-        out = x.copy()
-        for i in range(half):
-            angle = position * config.rope_theta ** (-2 * i / config.head_dim)
-            a, b = x[i], x[i + half]
-            out[i] = a * math.cos(angle) - b * math.sin(angle)
-            out[i + half] = b * math.cos(angle) + a * math.sin(angle)
-        return out
-
-    rows = [w["model.embed_tokens.weight"][i] for i in token_ids]
-    for n in range(config.n_layers):
-        layer = f"model.layers.{n}."
-        keys, values, out = [], [], []
-        for position, x in enumerate(rows):
-            h = norm(x, w[layer + "input_layernorm.weight"])
-            q, k, v = (
-                (w[f"{layer}self_attn.{name}_proj.weight"] @ h).reshape(
-                    -1, config.head_dim
-                )
-                for name in "qkv"
-            )
-            keys.append([turn(head, position) for head in k])
-            values.append(v)
-            read = []
-            for head in range(config.n_heads):
-                query = turn(q[head], position)
-                scores = [query @ key[head // group] for key in keys]
-                p = np.exp(np.array(scores) / math.sqrt(config.head_dim))
-                p /= p.sum()
-                read.append(sum(p[s] * values[s][head // group] for s in range(len(p))))
-            x = x + w[layer + "self_attn.o_proj.weight"] @ np.concatenate(read)
-            h = norm(x, w[layer + "post_attention_layernorm.weight"])
-            gate = w[layer + "mlp.gate_proj.weight"] @ h
-            up = w[layer + "mlp.up_proj.weight"] @ h
-            silu = gate / (1 + np.exp(-gate))
-            out.append(x + w[layer + "mlp.down_proj.weight"] @ (silu * up))
-        rows = out
-    head = "model.embed_tokens" if config.tied_embeddings else "lm_head"
-    normed = [norm(x, w["model.norm.weight"]) for x in rows]
-    return np.stack([w[head + ".weight"] @ x for x in normed])
 
 
 @pytest.mark.parametrize("exact", [True, False])

@@ -107,6 +107,7 @@ def write(
 
 def _parse(raw: bytes, name: str) -> dict[str, Any]:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        """Return the pairs as a dict; a key that stands twice is a ValueError."""
         found = dict(pairs)
         if len(found) < len(pairs):
             raise ValueError("a key stands twice")

@@ -194,6 +194,7 @@ def _float32(array: NDArray[Any]) -> Array:
 
 def _layer(weights: Weights, prefix: str, exact: bool) -> Layer:
     def stack(*names: str) -> Dense:
+        """Return some matrices of the layer as one, above each other."""
         parts = [_float32(weights[f"{prefix}{name}_proj.weight"]) for name in names]
         return Dense(np.concatenate(parts), exact)
 
