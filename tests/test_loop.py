@@ -106,9 +106,10 @@ def test_a_call_that_fails_is_an_observation_and_the_run_goes_on(reply, reason):
     assert trace.answer == "1018039"
 
 
-def test_an_answer_that_looks_like_an_error_is_an_answer():
-    trace, _ = free("hm", call("answer", text="error: none"))
-    assert (trace.reason, trace.answer) == ("answered", "error: none")
+@pytest.mark.parametrize("text", ["error: none", ""])
+def test_an_answer_that_looks_like_an_error_or_is_empty_is_an_answer(text):
+    trace, _ = free("hm", call("answer", text=text))
+    assert (trace.reason, trace.answer) == ("answered", text)
 
 
 def test_the_same_action_twice_in_a_row_ends_the_run():
