@@ -163,11 +163,12 @@ def test_a_real_ctrl_c_ends_training_with_130_and_nothing_half_written(tmp_path)
     child = subprocess.Popen(
         [*command, str(tmp_path)], stderr=subprocess.PIPE, text=True
     )
-    assert child.stderr is not None
-    child.stderr.readline()  # it has begun
-    child.send_signal(signal.SIGINT)
-    rest = child.stderr.read()
-    assert child.wait() == 130
+    with child:
+        assert child.stderr is not None
+        child.stderr.readline()  # it has begun
+        child.send_signal(signal.SIGINT)
+        rest = child.stderr.read()
+    assert child.returncode == 130
     assert "Traceback" not in rest
     assert not list(tmp_path.glob("*.safetensors"))
 

@@ -11,7 +11,6 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from tinyllm.errors import TinyllmError, UsageError
@@ -81,10 +80,9 @@ def run_evaluate(args: argparse.Namespace) -> int:
     for family in args.family or list(FAMILIES):
         if family not in FAMILIES:
             raise UsageError(f"no family {family!r}: there are {', '.join(FAMILIES)}")
-        with Progress(args.tasks, family) as progress:
-            score = measure(
-                lm, family, args.tasks, args.seed, progress.update, **_arm(args)
-            )
+        with Progress(args.tasks, family, "tasks") as progress:
+            tell = progress.update
+            score = measure(lm, family, args.tasks, args.seed, tell, **_arm(args))
         low, high = score.interval
         row = {"family": family, "tasks": score.tasks, "solved": score.solved}
         rows.append(row | {"low": round(low, 4), "high": round(high, 4)})
@@ -105,7 +103,7 @@ def run_train(args: argparse.Namespace) -> int:
     """Rebuild a model from nothing: tokenizer, corpus, training, files."""
     from tinyllm.train.command import train
 
-    train(args.name, Path(args.out), args.steps)
+    train(args.name, args.out, args.steps)
     return 0
 
 

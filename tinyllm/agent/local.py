@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 OnText = Callable[[str], object]
 
+GRAMMARS_KEPT = 8  # a few kB of masks each
+
 
 @dataclass(frozen=True)
 class Slot:
@@ -221,10 +223,12 @@ class LocalBackend:
         return choices, "".join(pieces)
 
     def _compiled(self) -> Grammar:
-        """The grammar of the tools, compiled once for each schema."""
+        """The grammar of the tools; the last few registries' are remembered."""
         schema = self.tools.schema()
         key = json.dumps(schema)
         if key not in self._grammars:
+            if len(self._grammars) >= GRAMMARS_KEPT:
+                del self._grammars[next(iter(self._grammars))]
             self._grammars[key] = grammar.compile(schema, self.tokenizer)
         return self._grammars[key]
 
