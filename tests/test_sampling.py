@@ -51,6 +51,20 @@ def test_top_k_is_best_first_and_equals_by_id():
     assert len(top_k(f32(0.5, 0.5), 9)) == 2
 
 
+def test_many_equals_stay_in_the_order_of_their_ids():
+    assert top_k(np.full(300, 1 / 300, np.float32), 5).tolist() == [0, 1, 2, 3, 4]
+
+
+def test_a_draw_that_rounds_up_to_1_is_still_a_legal_token():
+    class Highest:
+        def random(self):
+            return 1.0 - 2.0**-53  # 1.0 in float32
+
+    sampler = Sampler(1.0)
+    sampler._random = Highest()
+    assert sampler.pick(f32(3, 1, -INF, -INF)) == 1
+
+
 @pytest.mark.parametrize("temperature", [0.0, 0.0099])
 def test_a_cold_sampler_takes_the_first_of_the_largest(temperature):
     assert Sampler(temperature).pick(f32(1, 5, 5, -INF)) == 1
