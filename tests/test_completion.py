@@ -33,10 +33,12 @@ def test_a_byte_that_no_token_has_is_named() -> None:
         completion("é", ToyTokenizer([b"a", b"\xc3"]))
 
 
-def test_the_byte_is_named_that_every_text_needs() -> None:
-    # x is missing as well, but the other option goes without it.
+def test_the_first_byte_of_the_text_that_lacks_the_fewest_is_named() -> None:
+    # The shorter option lacks two bytes, the longer one only z.
     with pytest.raises(GrammarError, match=r"'z'"):
-        completion("xxa|zb", ToyTokenizer(characters("ab")))
+        completion("xya|zbbbbb", ToyTokenizer(characters("ab")))
+    with pytest.raises(GrammarError, match=r"'x'"):
+        completion("axbz", ToyTokenizer(characters("ab")))
 
 
 def test_a_byte_that_only_longer_tokens_have_is_named() -> None:

@@ -105,14 +105,14 @@ def test_masks_over_a_toy_vocabulary_equal_an_independent_parser(
 
 
 def test_tokens_that_lead_into_a_dead_end_of_the_vocabulary_are_illegal() -> None:
-    # Without single b and c, most byte-legal tokens cannot be completed.
-    tokenizer = ToyTokenizer([b"a", b"ab", b"bc", b"cb", b"cc"])
-    pattern = "a(bc|b|cb)*c?"
+    # A c needs a d behind it, which only cd has: c, ac and bc lead nowhere.
+    tokenizer = ToyTokenizer([b"a", b"b", b"c", b"ac", b"bc", b"ab", b"cd"])
+    pattern = "a(b|cd)*"
     grammar = compile(pattern, tokenizer)
     ids = range(N_SPECIAL, tokenizer.vocab_size)
     spelled = [
         drawn
-        for length in range(7)
+        for length in range(6)
         for drawn in itertools.product(ids, repeat=length)
         if re.fullmatch(pattern, tokenizer.text(drawn).decode())
     ]
@@ -122,6 +122,9 @@ def test_tokens_that_lead_into_a_dead_end_of_the_vocabulary_are_illegal() -> Non
             after = {i for i in ids if (*prefix, i) in prefixes}
             found = set(legal(grammar, walk(grammar, prefix))) - {EOS}
             assert found == after, prefix
+            for banned in set(ids) - after:
+                with pytest.raises(GrammarError, match="illegal"):
+                    grammar.advance(walk(grammar, prefix), banned)
 
 
 GRAMMARS: list[Any] = [
