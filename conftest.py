@@ -2,6 +2,8 @@
 
 import os
 
+from hypothesis import settings
+
 pytest_plugins = [
     "tests.plugins.nbval_gaps",
     "tests.plugins.required",
@@ -17,3 +19,7 @@ for name in ("http_proxy", "https_proxy", "all_proxy"):
 os.environ["no_proxy"] = os.environ["NO_PROXY"] = "127.0.0.1,localhost,::1"
 # One kernel and one test at a time are faster on one BLAS thread than on all of them.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+# A deadline is a timed assertion, and fails on a busy machine.
+settings.register_profile("tinyllm", deadline=None)
+settings.load_profile("tinyllm")

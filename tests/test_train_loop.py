@@ -196,3 +196,13 @@ def test_a_corpus_that_is_too_short_is_refused_before_any_work(tmp_path):
     with pytest.raises(UsageError, match="513 tokens, not 512"):
         fit(RECIPE, IDS[:-1], tmp_path / "new")
     assert not (tmp_path / "new").exists()
+
+
+def test_a_restart_begins_a_second_cosine_with_long_windows():
+    recipe = Recipe("agent", steps=1000, config=CONFIG, restart=600, restart_rate=1e-3)
+    assert recipe.rate(599) == pytest.approx(0.05 * recipe.peak_rate, rel=0.01)
+    assert recipe.rate(600) == pytest.approx(1e-5)  # the first step of a warm-up
+    assert recipe.rate(700) == pytest.approx(1e-3)
+    assert recipe.rate(999) == pytest.approx(5e-5, rel=0.01)
+    assert recipe.window(449) == CONFIG.n_ctx // 2
+    assert {recipe.window(step) for step in (450, 599, 600, 999)} == {CONFIG.n_ctx}

@@ -82,7 +82,7 @@ def recipe_of(name: str, steps: int | None = None) -> Recipe:
     if steps is not None and steps < 1:
         raise UsageError(f"{steps} steps train nothing: give 1 or more")
     recipe = RECIPES[name]
-    return recipe if steps is None else replace(recipe, steps=steps)
+    return recipe if steps is None else replace(recipe, steps=steps, restart=None)
 
 
 def writable(folder: str | os.PathLike[str]) -> Path:
@@ -128,7 +128,7 @@ def _fit(recipe: Recipe, ids: Array, folder: Path, out: TextIO) -> Weights:
 def fresh_loss(recipe: Recipe, weights: Weights, tokenizer: BPE) -> float:
     """The loss, in nats a token, on one step of a corpus with a seed of its own."""
     ids = corpus.build(tokenizer, recipe.step_tokens + 1, FRESH_SEED, MIXES[recipe.mix])
-    tokens, targets = batch(replace(recipe, steps=1, long_share=1.0), ids, 0)
+    tokens, targets = batch(replace(recipe, steps=1, restart=None, long_share=1.0), ids, 0)
     return loss_and_gradients(weights, recipe.config, tokens, targets)[0]
 
 

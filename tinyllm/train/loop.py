@@ -43,16 +43,21 @@ CONFIG = Config(
 class Recipe:
     """All that decides a training run, apart from the machine's rounding.
 
-    `long_share` of the steps, the last ones, read windows of the full context; the ones
-    before read windows of half of it, which cost less. A step reads `step_tokens`.
+    The rate rises to `peak_rate` and falls along a cosine; after `restart` steps, if
+    given, it does so once more, to `restart_rate` (Loshchilov and Hutter 2017, SGDR).
+    The last `long_share` of the steps before the restart, and all after it, read
+    windows of the full context; the others read windows of half of it, which cost
+    less. A step reads `step_tokens`.
     """
 
     mix: str
     steps: int
+    restart: int | None = None
     config: Config = CONFIG
     step_tokens: int = 6144
     long_share: float = 0.25
     peak_rate: float = 3e-3
+    restart_rate: float = 1.5e-3
     seed: int = 0
 
     @property
@@ -62,11 +67,18 @@ class Recipe:
 
     def window(self, step: int) -> int:
         """The length T of the sequences of `step`."""
-        n_ctx = self.config.n_ctx
-        return n_ctx if step >= self.steps * (1 - self.long_share) else n_ctx // 2
+        n_ctx, first = self.config.n_ctx, self.restart or self.steps
+        return n_ctx if step >= first * (1 - self.long_share) else n_ctx // 2
+
+    def rate(self, step: int) -> float:
+        """The learning rate of `step`."""
+        first = self.restart or self.steps
+        if step < first:
+            return learning_rate(step, first, self.peak_rate)
+        return learning_rate(step - first, self.steps - first, self.restart_rate)
 
 
-RECIPES = {"agent": Recipe("agent", 3000), "stories": Recipe("stories", 300)}
+RECIPES = {"agent": Recipe("agent", 4000, restart=3000), "stories": Recipe("stories", 300)}
 MIXES: dict[str, Mix] = {"agent": AGENT, "stories": STORIES}
 
 
@@ -126,7 +138,7 @@ def train_step(recipe: Recipe, ids: np.ndarray, optimizer: AdamW) -> float:
     tokens, targets = batch(recipe, ids, step)
     loss, grads = loss_and_gradients(optimizer.weights, recipe.config, tokens, targets)
     clip(grads)
-    optimizer.step(grads, learning_rate(step, recipe.steps, recipe.peak_rate))
+    optimizer.step(grads, recipe.rate(step))
     return loss
 
 
