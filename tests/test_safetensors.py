@@ -40,6 +40,7 @@ def test_a_hostile_file_is_refused_here_as_by_the_library(tmp_path, case):
     path = tmp_path / "model.safetensors"
     path.write_bytes(REFUSED[case])
     assert not library_accepts(path)
+    assert not accepts(path)
     with pytest.raises(CheckpointError, match="safetensors"):
         read(path)
 
@@ -89,8 +90,13 @@ def test_a_header_that_claims_much_makes_us_allocate_little(tmp_path):
     path = tmp_path / "model.safetensors"
     huge = {"a": entry(shape=(2**30,), offsets=(0, 2**32))}
     tracemalloc.start()
-    for file in (blob(huge, b"1234"), blob({}, length=99_000_000)):
+    for file, size in (
+        (blob(huge, b"1234"), None),
+        (blob({}, length=99_000_000), None),
+        (blob({}, length=100_000_001), 100_000_100),  # as long as it claims: zeros
+    ):
         path.write_bytes(file)
+        os.truncate(path, size or len(file))
         with pytest.raises(CheckpointError):
             read(path)
     peak = tracemalloc.get_traced_memory()[1]
