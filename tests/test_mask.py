@@ -342,7 +342,7 @@ def schemas_with_values(draw: st.DrawFn, depth: int = 2) -> tuple[Any, Any]:
     return schema, {key: members[key][1] for key in present}
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(schemas_with_values(), st.randoms(use_true_random=False), st.integers(0, 40))
 def test_random_legal_walks_always_end_in_text_that_validates(
     pair: tuple[Any, Any], rng: random.Random, steps: int
@@ -363,7 +363,7 @@ def test_random_legal_walks_always_end_in_text_that_validates(
     Draft202012Validator(schema).validate(value)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(schemas_with_values(), st.randoms(use_true_random=False))
 def test_a_valid_text_is_legal_at_every_step_however_it_is_split(
     pair: tuple[Any, Any], rng: random.Random
