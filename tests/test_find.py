@@ -51,3 +51,9 @@ def test_a_package_without_models_says_so(monkeypatch, tmp_path):
     monkeypatch.setattr(module, "EMBEDDED", tmp_path)
     with pytest.raises(ModelNotFoundError, match="none in this copy"):
         find("agent")
+
+
+def test_a_name_whose_model_is_absent_is_no_path_either(embedded, monkeypatch):
+    monkeypatch.chdir(embedded)  # where a folder "stories" stands
+    with pytest.raises(ModelNotFoundError, match="'stories'"):
+        find("stories")
