@@ -48,8 +48,8 @@ reproducible: setup  ## check stored outputs under several BLAS kernels
 bench: setup  ## the benchmarks
 	@for file in benchmarks/*.py; do $(RUN) $$file || exit 1; done
 
-train: setup  ## train the embedded model again (hours)
-	@$(RUN) -m tinyllm train agent
+train: setup  ## train the embedded model again, into build/agent (hours)
+	@$(RUN) -m tinyllm train agent --out build/agent
 
 constraints: setup  ## write constraints.txt from what is installed
 	@$(RUN) tools/constraints.py

@@ -182,7 +182,7 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_old_one(tmp_path, monkey
     before = (tmp_path / CHECKPOINT).read_bytes()
 
     def interrupted(file, **arrays):
-        file.write_bytes(b"half")
+        file.write(b"half")
         raise KeyboardInterrupt
 
     monkeypatch.setattr(np, "savez", interrupted)

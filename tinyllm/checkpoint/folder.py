@@ -18,6 +18,7 @@ from tinyllm.errors import CheckpointError, ModelNotFoundError
 from tinyllm.model.config import Config
 from tinyllm.model.transformer import Model, check_weights
 from tinyllm.text.bpe import BPE
+from tinyllm.whole import whole_file
 
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
 
@@ -61,7 +62,8 @@ def save_folder(
     safetensors.write(folder / WEIGHTS, weights, dtype)
     tokenizer.save(folder / TOKENIZER)
     text = json.dumps(values, indent=2) + "\n"
-    (folder / CONFIG).write_text(text, encoding="utf-8")
+    with whole_file(folder / CONFIG) as file:  # last: without it a folder is no model
+        file.write(text.encode())
 
 
 def _read_config(path: Path) -> Config:

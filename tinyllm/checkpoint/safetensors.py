@@ -13,18 +13,17 @@ import math
 import mmap
 import os
 import struct
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
-from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tinyllm.errors import CheckpointError
+from tinyllm.whole import whole_file
 
 Array = NDArray[np.float32]
 LARGEST_HEADER = 100_000_000  # bytes, the format's own limit
@@ -102,7 +101,10 @@ def write(
         offset = span[1]
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)  # tensors begin at a multiple of 8
-    _replace(Path(path), [struct.pack("<Q", len(text)), text, *bodies])
+    with whole_file(path) as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for body in bodies:
+            file.write(body.data)
 
 
 def _parse(raw: bytes, name: str) -> dict[str, Any]:
@@ -190,16 +192,3 @@ def _encode(name: str, tensor: NDArray[Any], dtype: str) -> NDArray[Any]:
     if not np.array_equal(np.isfinite(tensor), np.isfinite(stored)):
         raise CheckpointError(f"tensor {name!r} has values too large for {dtype}")
     return stored
-
-
-def _replace(path: Path, parts: list[Any]) -> None:
-    """Write the parts beside the path, then move them there in one step."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name + ".")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            for part in parts:
-                file.write(part)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

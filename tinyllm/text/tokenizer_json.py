@@ -14,6 +14,7 @@ from typing import Any
 
 from tinyllm.errors import TokenizationError
 from tinyllm.text.bpe import BPE
+from tinyllm.whole import whole_file
 
 MAX_BYTES = 64 * 2**20
 BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
@@ -38,14 +39,9 @@ def save(tokenizer: BPE, path: str | os.PathLike[str]) -> None:
 
     The file appears whole or not at all.
     """
-    target = Path(path)
-    temporary = target.with_name(target.name + ".part")
     text = json.dumps(_document(tokenizer), ensure_ascii=False, indent=1) + "\n"
-    try:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
-        os.replace(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with whole_file(path) as file:
+        file.write(text.encode())
 
 
 def _document(tokenizer: BPE) -> dict[str, Any]:

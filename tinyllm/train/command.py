@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
 
-from tinyllm.checkpoint.folder import CONFIG, save_folder
+from tinyllm.checkpoint.folder import save_folder
 from tinyllm.errors import UsageError
 from tinyllm.text.bpe import BPE
 from tinyllm.train import corpus
@@ -21,6 +21,7 @@ from tinyllm.train.backward import Weights, loss_and_gradients
 from tinyllm.train.loop import CHECKPOINT, MIXES, RECIPES, Recipe, batch, fit
 from tinyllm.train.operations import Array
 from tinyllm.train.progress import Progress
+from tinyllm.whole import whole_file
 
 TOKENIZER_SEED, CORPUS_SEED, FRESH_SEED = 0, 1, 2
 
@@ -128,7 +129,9 @@ def _fit(recipe: Recipe, ids: Array, folder: Path, out: TextIO) -> Weights:
 def fresh_loss(recipe: Recipe, weights: Weights, tokenizer: BPE) -> float:
     """The loss, in nats a token, on one step of a corpus with a seed of its own."""
     ids = corpus.build(tokenizer, recipe.step_tokens + 1, FRESH_SEED, MIXES[recipe.mix])
-    tokens, targets = batch(replace(recipe, steps=1, restart=None, long_share=1.0), ids, 0)
+    tokens, targets = batch(
+        replace(recipe, steps=1, restart=None, long_share=1.0), ids, 0
+    )
     return loss_and_gradients(weights, recipe.config, tokens, targets)[0]
 
 
@@ -159,16 +162,10 @@ def card(
 def _publish(
     recipe: Recipe, folder: Path, weights: Weights, tokenizer: BPE, text: str
 ) -> None:
-    """Write all files of the model beside their places, then move them there.
-
-    config.json, without which a folder is no model, comes last.
-    """
-    with tempfile.TemporaryDirectory(dir=folder, prefix="part-") as temporary:
-        part = Path(temporary)
-        save_folder(part, recipe.config, weights, tokenizer, "F16")
-        (part / "README.md").write_text(text, encoding="utf-8", newline="\n")
-        for file in sorted(part.iterdir(), key=lambda file: file.name == CONFIG):
-            os.replace(file, folder / file.name)
+    """Write the files of the model, each whole; config.json comes last."""
+    with whole_file(folder / "README.md") as file:
+        file.write(text.encode())
+    save_folder(folder, recipe.config, weights, tokenizer, "F16")
 
 
 def _say(out: TextIO, text: str) -> None:

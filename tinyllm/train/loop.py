@@ -8,7 +8,6 @@ interrupted and resumed ends where an uninterrupted one does.
 from __future__ import annotations
 
 import math
-import os
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -22,6 +21,7 @@ from tinyllm.model.config import Config, weight_shapes
 from tinyllm.train.backward import Weights, loss_and_gradients
 from tinyllm.train.corpus import AGENT, STORIES, Mix
 from tinyllm.train.optimizer import AdamW, clip, learning_rate
+from tinyllm.whole import whole_file
 
 CHECKPOINT = "checkpoint.npz"
 # What numpy raises for a file that is no such archive, or is one no longer.
@@ -78,7 +78,10 @@ class Recipe:
         return learning_rate(step - first, self.steps - first, self.restart_rate)
 
 
-RECIPES = {"agent": Recipe("agent", 4000, restart=3000), "stories": Recipe("stories", 300)}
+RECIPES = {
+    "agent": Recipe("agent", 4000, restart=3000),
+    "stories": Recipe("stories", 300),
+}
 MIXES: dict[str, Mix] = {"agent": AGENT, "stories": STORIES}
 
 
@@ -143,15 +146,11 @@ def train_step(recipe: Recipe, ids: np.ndarray, optimizer: AdamW) -> float:
 
 
 def save(path: Path, optimizer: AdamW, recipe: Recipe) -> None:
-    """Write the state of a run whole or not at all: a temporary file, then a rename."""
+    """Write the state of a run whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     state = {"steps": np.array(optimizer.steps), "recipe": np.array(repr(recipe))}
-    temporary = path.with_suffix(".part.npz")
-    try:
-        np.savez(temporary, **state, **state_arrays(optimizer))  # type: ignore[arg-type]
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with whole_file(path) as file:
+        np.savez(file, **state, **state_arrays(optimizer))  # type: ignore[arg-type]
 
 
 def restore(path: Path, optimizer: AdamW, recipe: Recipe) -> None:

@@ -1,0 +1,44 @@
+"""A file that appears whole or not at all."""
+
+from __future__ import annotations
+
+import stat
+
+import pytest
+
+from tinyllm.whole import whole_file
+
+
+def test_the_new_file_takes_the_old_ones_place_at_the_end(tmp_path):
+    path = tmp_path / "model.bin"
+    path.write_bytes(b"old")
+    with whole_file(path) as file:
+        file.write(b"new")
+        assert path.read_bytes() == b"old"
+    assert path.read_bytes() == b"new"
+    assert [p.name for p in tmp_path.iterdir()] == ["model.bin"]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+def test_an_exception_leaves_the_old_file_and_nothing_else(tmp_path, error):
+    path = tmp_path / "model.bin"
+    path.write_bytes(b"old")
+
+    def fail():
+        with whole_file(path) as file:
+            file.write(b"half")
+            raise error
+
+    with pytest.raises(error):
+        fail()
+    assert path.read_bytes() == b"old"
+    assert [p.name for p in tmp_path.iterdir()] == ["model.bin"]
+
+
+def test_the_file_can_be_read_by_others_as_any_new_file_can(tmp_path):
+    plain = tmp_path / "plain"
+    plain.write_bytes(b"")
+    with whole_file(tmp_path / "whole") as file:
+        file.write(b"x")
+    modes = {stat.S_IMODE(p.stat().st_mode) for p in tmp_path.iterdir()}
+    assert modes == {stat.S_IMODE(plain.stat().st_mode)}

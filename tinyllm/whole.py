@@ -1,0 +1,25 @@
+"""Write a file whole or not at all: `whole_file`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+
+@contextmanager
+def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """A new file to write into, which takes the place of `path` at the block's end.
+
+    After an exception, Ctrl-C included, `path` is what it was and nothing is left over.
+    """
+    target = Path(path)
+    part = target.with_name(f"{target.name}.part")
+    try:
+        with part.open("wb") as file:
+            yield file
+        os.replace(part, target)
+    finally:
+        part.unlink(missing_ok=True)
