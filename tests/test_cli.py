@@ -30,13 +30,11 @@ def test_the_agent_prints_its_trace_and_the_product(capsys):
     assert code == 0
     assert lines[-1] == f"ANSWER: {4871 * 209}"
     assert lines[0].startswith("THOUGHT: ")
-    assert lines[1].startswith(
-        'CALL: {"tool":"calc","args":{"expression":"4871 * 209"}}'
-    )
-    assert "legal min" in lines[1]
-    assert "forwarded" in lines[1]
-    assert "reused" in lines[1]
-    assert lines[2] == 'OBSERVATION: "1018039"'
+    assert lines[1] == 'CALL: {"tool":"calc","args":{"expression":"4871 * 209"}}'
+    assert "legal min" in lines[2]
+    assert "forwarded" in lines[2]
+    assert "reused" in lines[2]
+    assert lines[3] == 'OBSERVATION: "1018039"'
 
 
 def test_json_holds_the_same_run(capsys):

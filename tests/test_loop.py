@@ -270,11 +270,13 @@ def test_a_trace_reads_as_the_transcript_with_counts():
     one, two = trace.steps
     assert str(trace).splitlines() == [
         "THOUGHT: hm",
-        f"CALL: {ADD}   [{one.tokens} tokens, legal min {one.legal_min}, "
+        f"CALL: {ADD}",
+        f"      [{one.tokens} tokens, legal min {one.legal_min}, "
         f"forwarded {one.forwarded}, reused {one.reused}]",
         'OBSERVATION: "1018039"',
         "THOUGHT: ok",
-        f"CALL: {DONE}   [{two.tokens} tokens, legal min {two.legal_min}, "
+        f"CALL: {DONE}",
+        f"      [{two.tokens} tokens, legal min {two.legal_min}, "
         f"forwarded {two.forwarded}, reused {two.reused}]",
     ]
     assert one.tokens == 2 + len(ADD)
@@ -284,10 +286,10 @@ def test_a_trace_that_stopped_says_why_and_stays_one_line_a_piece():
     trace, _ = free("a\r\x1b[2J", "no\u2028no", max_steps=1)
     lines = str(trace).splitlines()
     assert lines[0] == "THOUGHT: a [2J"
-    assert lines[1].startswith("CALL: no no   [")
-    assert "unconstrained" in lines[1]
-    assert lines[2].startswith('OBSERVATION: "error: ')
-    assert lines[3:] == ["STOPPED: max_steps"]
+    assert lines[1] == "CALL: no no"
+    assert "unconstrained" in lines[2]
+    assert lines[3].startswith('OBSERVATION: "error: ')
+    assert lines[4:] == ["STOPPED: max_steps"]
 
 
 def test_a_trace_is_plain_json():

@@ -38,7 +38,11 @@ STEPS = [
 def test_an_illegal_token_keeps_its_belief_and_loses_its_chance():
     found = {bar.text: bar for bar in mask.bars(STEPS[0], TOKENIZER)}
     assert found["a"].before == pytest.approx(0.881, abs=1e-3)
-    assert (found["a"].after, found["a"].legal, found["a"].note) == (0, False, "wanted")
+    assert (found["a"].after, found["a"].legal, found["a"].note) == (
+        0,
+        False,
+        "wanted, illegal",
+    )
     assert found["b"].after == pytest.approx(1, abs=1e-6)
     assert found["b"].note == "got"
 

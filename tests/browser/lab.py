@@ -162,5 +162,7 @@ class NotebookPage:
 
 
 def copied(path, root):
-    """A copy of a notebook in the folder that the server shows."""
+    """A copy of a notebook, and of the data beside it, in the folder of the server."""
+    if (data := path.parent / "data").is_dir():
+        shutil.copytree(data, root / "data", dirs_exist_ok=True)
     return Path(shutil.copy(path, root))

@@ -107,8 +107,8 @@ class Step:
         forced = ", forced" if self.forced else ""
         lines = [
             f"THOUGHT: {protocol.one_line(self.thought)}",
-            f"CALL: {protocol.one_line(self.call)}"
-            f"   [{self.tokens} tokens, {legal}, {work}{forced}]",
+            f"CALL: {protocol.one_line(self.call)}",
+            f"      [{self.tokens} tokens, {legal}, {work}{forced}]",
         ]
         if self.observation is not None:
             seen = observation_literal(self.observation, len(self.observation))

@@ -67,7 +67,8 @@ def bars(choice: Choice, tokenizer: Any, top: int = TOP) -> list[Bar]:
 
     def note(token_id: int) -> str:
         parts = {"wanted": choice.wanted, "got": choice.token_id}
-        return " = ".join(name for name, i in parts.items() if i == token_id)
+        named = [name for name, i in parts.items() if i == token_id]
+        return ", ".join(named if legal[token_id] else [*named, "illegal"])
 
     return [
         Bar(
@@ -95,10 +96,10 @@ def draw(choice: Choice, tokenizer: Any) -> Figure:
 def _panel(axes: Axes, found: list[Bar], values: list[float], title: str) -> None:
     rows = axes.barh(range(len(found)), values)
     for row, bar, value in zip(rows, found, values, strict=True):
-        row.set_color(BLUE if bar.legal else "white")
+        row.set_facecolor(BLUE if bar.legal else "white")
         row.set_edgecolor(BLUE if bar.legal else ORANGE)
-        row.set_hatch("" if bar.legal else "////")
-        label = f"{value:.2f}" + (f"  {bar.note}" if bar.note else "")
+        row.set_hatch(None if bar.legal else "////")
+        label = f"{value:.2f}  {bar.note}".rstrip()
         at = row.get_y() + row.get_height() / 2
         axes.text(value + 0.02, at, label, va="center", fontsize=8, color=GREY)
     names = [bar.text for bar in found]
