@@ -16,7 +16,7 @@ from tinyllm.agent.tools import Registry
 from tinyllm.train import corpus
 from tinyllm.train.tasks import SIGNATURES, Task, make
 
-SAME_CORPUS = "80d2bd7db1c04914a5209816c3661b1475e09ab06884cd62406d9cb492e40288"
+SAME_CORPUS = "fe50c5b88191a09af35d809fbe654c6574d9fbc80f97e055f16b91e93bdcb3e0"
 
 
 def test_the_same_corpus_is_generated_on_every_machine():

@@ -187,6 +187,9 @@ def test_phrasings_of_the_two_sides_differ(cores):
     assert train
     assert held
     assert not set(train) & set(held)
+    # A word that training never spelled so ("Multiply") would be another test.
+    spelled = {word for phrasing in train for word in phrasing.split()}
+    assert {word for phrasing in held for word in phrasing.split()} <= spelled
 
 
 @pytest.mark.parametrize("op", phrases.SYMBOLS)

@@ -69,8 +69,7 @@ def test_each_core_and_each_opening_but_not_their_pair_is_met_in_training():
         assert any(p.startswith(opening) for p in train), opening
 
 
-def test_after_an_empty_opening_a_core_begins_with_a_capital():
-    assert set(phrasings(["", "Now "], ["go.", "sit."], held=True)) == {
-        "Go.",
-        "Now sit.",
-    }
+def test_after_an_empty_opening_a_core_begins_with_a_capital_and_is_trained():
+    found = phrasings(["", "Now "], ["go.", "sit."], held=False)
+    assert set(found) == {"Go.", "Sit.", "Now go."}
+    assert phrasings(["", "Now "], ["go.", "sit."], held=True) == ["Now sit."]

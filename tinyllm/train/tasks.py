@@ -106,7 +106,7 @@ def calculation(rng: random.Random, held: bool) -> tuple[str, str]:
     frames = [frame.format(e=symbol) for frame in FRAMES for symbol in SYMBOLS[op]]
     frame = rng.choice([f for f in frames if words.held_out(f) == held])
     expression = f"{a} {op} {b}"
-    if kind < 0.45:
+    if kind < 0.5:
         expression = f"{expression} {rng.choice('*+-')} {words.number(rng, 3)}"
         frame = rng.choice(FRAMES).format(e=expression)
     question = frame.format(a=a, b=b)

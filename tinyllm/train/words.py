@@ -119,12 +119,12 @@ def sentence(rng: random.Random, held: bool) -> str:
 def phrasings(openings: list[str], cores: list[str], held: bool) -> list[str]:
     """Every opening with every core, of the training or the evaluation side.
 
-    A core begins in lower case; after an empty opening it is capitalised. Each core is
-    held out with one opening and trained with the others, so an unseen pair can be
-    understood from its parts.
+    A core begins in lower case; after an empty opening it is capitalised, which makes
+    other tokens, so that pair is always trained. Nearly every core is held out with one
+    other opening, and can be understood from its parts.
     """
     return [
         opening + core if opening else core[0].upper() + core[1:]
         for (i, opening), (j, core) in product(enumerate(openings), enumerate(cores))
-        if ((i + j) % len(openings) == 0) == held
+        if (opening != "" and (i + j) % len(openings) == 0) == held
     ]
