@@ -3,7 +3,7 @@
 
 PYTHON ?= python3
 RUN := .venv/bin/python
-CHAPTER ?= notebooks/00_start_here.ipynb
+CHAPTER ?= 00_start_here.ipynb
 # JupyterLab refuses to run as root unless told that it is meant.
 ROOT_FLAG := $(if $(filter 0,$(shell id -u)),--allow-root)
 UNIT := tests --ignore=tests/judges
@@ -19,7 +19,8 @@ setup:  ## make .venv and install the course, its tests and linters
 	@$(PYTHON) tools/setup.py
 
 lab: setup  ## open JupyterLab at chapter 00 (on this machine only)
-	$(RUN) -m jupyterlab --ServerApp.ip=127.0.0.1 $(ROOT_FLAG) $(CHAPTER)
+	$(RUN) -m jupyterlab --ServerApp.ip=127.0.0.1 $(ROOT_FLAG) \
+	  --ServerApp.root_dir=notebooks --LabApp.default_url=/lab/tree/$(CHAPTER)
 
 test: lint  ## lint, types, unit tests, every notebook, the browser
 	@echo "== tests, notebooks, browser"

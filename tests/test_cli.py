@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
 from tinyllm import cli
@@ -180,6 +179,64 @@ def test_a_closed_pipe_is_no_traceback():
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["evaluate", "--tasks", "0"],
+        ["evaluate", "--tasks", "-1"],
+        ["evaluate", "--show-failures", "-1"],
+        ["agent", QUESTION, "--max-steps", "0"],
+        ["agent", QUESTION, "--seed", "-1"],
+        ["generate", "Once", "--max-new-tokens", "-1"],
+    ],
+)
+def test_a_number_that_makes_no_sense_is_exit_code_2(capsys, arguments):
+    with pytest.raises(SystemExit) as end:
+        cli.main(arguments)
+    assert end.value.code == 2
+    assert arguments[-2] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["--top-p", "7"], ["--temperature", "nan"]])
+def test_nothing_is_printed_before_the_options_are_checked(capsys, arguments):
+    code, out, err = run(capsys, "generate", "Once upon a time", *arguments)
+    assert code != 0
+    assert out == ""
+    assert err.startswith("tinyllm: ")
+
+
+def test_failures_shown_stay_out_of_the_json(capsys):
+    options = ["--tasks", "2", "--family", "no_tool", "--model", "stories"]
+    _, out, err = run(capsys, "evaluate", *options, "--show-failures", "1", "--json")
+    assert json.loads(out)[0]["solved"] == 0
+    assert "RIGHT: " in err
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
+def test_a_full_disk_is_a_sentence():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "tinyllm", "agent", QUESTION],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert done.returncode != 0
+    assert "No space left" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_text_that_the_terminal_cannot_show_is_no_traceback():
+    done = subprocess.run(
+        [sys.executable, "-m", "tinyllm", "generate", "é", "--max-new-tokens", "1"],
+        env=dict(os.environ, PYTHONIOENCODING="ascii"),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0
+    assert done.stdout.startswith("?")
+
+
 def test_the_registry_of_the_command_line_is_the_default_one(monkeypatch, capsys):
     seen = []
     real = Registry.describe
@@ -188,9 +245,3 @@ def test_the_registry_of_the_command_line_is_the_default_one(monkeypatch, capsys
     )
     run(capsys, "agent", QUESTION)
     assert set(seen) == {"calc(expression) read_file(path) answer(text)"}
-
-
-def test_floats_stay_out_of_the_json(capsys):
-    _, out, _ = run(capsys, "agent", QUESTION, "--json")
-    assert "NaN" not in out
-    assert np.isfinite(json.loads(out)["steps"][0]["tokens"])

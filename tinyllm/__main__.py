@@ -1,5 +1,9 @@
 """`python -m tinyllm` is the command line."""
 
-from tinyllm.cli import main
+try:
+    from tinyllm.cli import main
 
-raise SystemExit(main())
+    code = main()
+except KeyboardInterrupt:  # before the command line could say so itself
+    code = 130
+raise SystemExit(code)

@@ -7,6 +7,7 @@ command that makes no sense, 130 after Ctrl-C.
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import sys
@@ -18,7 +19,7 @@ from tinyllm.version import __version__
 
 EXAMPLES = """examples:
   tinyllm agent "What is 4871 * 209?"
-  tinyllm agent "Read notes.txt." --root ~/notes
+  tinyllm agent "Read notes.txt." --root notebooks/data
   tinyllm agent "What is 4871 * 209?" --no-grammar --json
   tinyllm generate "Once upon a time" --temperature 0.8 --seed 3
   tinyllm evaluate --tasks 50
@@ -32,8 +33,10 @@ a folder with config.json, model.safetensors and tokenizer.json.
 def run_agent(args: argparse.Namespace) -> int:
     """Solve one task and show how: thoughts, calls, observations and their cost."""
     import tinyllm
+    from tinyllm.agent.protocol import clean_task
     from tinyllm.agent.tools import default
 
+    clean_task(args.task)  # an empty task is no reason to load a model
     lm = tinyllm.load(args.model)
     options = {"temperature": args.temperature, "constrain": not args.no_grammar}
     agent = tinyllm.Agent(
@@ -61,8 +64,10 @@ def run_generate(args: argparse.Namespace) -> int:
         shown = {"text": made.text, "token_ids": list(made.token_ids)}
         print(json.dumps(shown | {"stop_reason": made.stop_reason}, ensure_ascii=False))
         return 0
-    print(args.prompt, end="", flush=True)
-    for piece in stream(lm, args.prompt, **options):
+    pieces = stream(lm, args.prompt, **options)
+    first = next(pieces, "")  # before anything is printed, all options are checked
+    print(args.prompt + first, end="", flush=True)
+    for piece in pieces:
         print(piece, end="", flush=True)
     print()
     return 0
@@ -73,10 +78,12 @@ def run_evaluate(args: argparse.Namespace) -> int:
     import tinyllm
     from tinyllm.train.progress import Progress
     from tinyllm.train.tasks import FAMILIES
-    from tinyllm.verify.held_out import measure
+    from tinyllm.verify.held_out import HEADER, measure
 
     lm = tinyllm.load(args.model, exact=False)
     rows = []
+    if not args.json:
+        print(HEADER)
     for family in args.family or list(FAMILIES):
         if family not in FAMILIES:
             raise UsageError(f"no family {family!r}: there are {', '.join(FAMILIES)}")
@@ -89,7 +96,8 @@ def run_evaluate(args: argparse.Namespace) -> int:
         if not args.json:
             print(score, flush=True)
         for task, trace in score.failures[: args.show_failures]:
-            print(f"\nTASK: {task.question}\n{trace}\nRIGHT: {task.answer}\n")
+            seen = f"\nTASK: {task.question}\n{trace}\nRIGHT: {task.answer}\n"
+            print(seen, file=sys.stderr)
     if args.json:
         print(json.dumps(rows, indent=2))
     return 0
@@ -137,40 +145,63 @@ def parser() -> argparse.ArgumentParser:
 def _sampling_options(option: Any) -> None:
     option("--model", default="agent", help="name or folder (agent, the one inside)")
     option("--temperature", type=float, default=0.0, help="0 takes the likeliest token")
-    option("--seed", type=int, default=0, help="which random choices, above 0 (0)")
+    option(
+        "--seed",
+        type=whole,
+        default=0,
+        help="chooses the dice of temperature",
+    )
     option("--json", action="store_true", help="print JSON for programs")
+
+
+def whole(text: str) -> int:
+    """A whole number of 0 or more; ValueError tells argparse to complain."""
+    if (number := int(text)) < 0:
+        raise ValueError
+    return number
+
+
+def positive(text: str) -> int:
+    """A whole number of 1 or more; ValueError tells argparse to complain."""
+    if (number := int(text)) < 1:
+        raise ValueError
+    return number
 
 
 def _agent_options(option: Any) -> None:
     option("task", help="what to do, one line")
     option("--root", default=".", help="the folder that read_file may read (.)")
-    option("--max-steps", type=int, default=8, help="give up after so many (8)")
+    option("--max-steps", type=positive, default=8, help="give up after so many (8)")
     option("--no-grammar", action="store_true", help="let the model write calls freely")
     _sampling_options(option)
 
 
 def _generate_options(option: Any) -> None:
     option("prompt", help="the text to continue")
-    option("--max-new-tokens", type=int, default=100, help="at most so many (100)")
-    option("--top-k", type=int, default=0, help="keep the k likeliest (0: all)")
+    option("--max-new-tokens", type=whole, default=100, help="at most so many (100)")
+    option("--top-k", type=whole, default=0, help="keep the k likeliest (0: all)")
     option("--top-p", type=float, default=1.0, help="keep this much probability (1)")
     option("--stop", action="append", default=[], help="end before this text")
     _sampling_options(option)
 
 
 def _evaluate_options(option: Any) -> None:
-    option("--tasks", type=int, default=50, help="tasks a family (50)")
+    option("--tasks", type=positive, default=50, help="tasks a family (50)")
     option("--family", action="append", help="only this one; may be repeated")
-    option("--show-failures", type=int, default=0, help="print so many a family (0)")
+    option("--show-failures", type=whole, default=0, help="print so many a family (0)")
     option("--no-grammar", action="store_true", help="let the model write calls freely")
     _sampling_options(option)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal that cannot show an é
+        sys.stdout.reconfigure(errors="replace")
     args = parser().parse_args(argv)
     try:
-        return int(args.run(args))
+        code = int(args.run(args))
+        sys.stdout.flush()  # a full disk shows itself here, not after the last line
+        return code
     except UsageError as error:
         return _complain(error, 2)
     except TinyllmError as error:
@@ -178,12 +209,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output has gone, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return _complain(f"{where}{error.strerror or error}", 1)
     except KeyboardInterrupt:
         print("\ntinyllm: stopped", file=sys.stderr)
         return 130
 
 
-def _complain(error: Exception, code: int) -> int:
+def _complain(error: object, code: int) -> int:
     print(f"tinyllm: {error}", file=sys.stderr)
     return code
 

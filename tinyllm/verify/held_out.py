@@ -21,6 +21,7 @@ from tinyllm.agent.loop import Agent, Trace
 from tinyllm.train.tasks import Task, make
 
 Progress = Callable[[int], object]
+HEADER = "family     solved         share   95 % interval"
 
 
 @dataclass(frozen=True)
