@@ -63,11 +63,50 @@ def test_what_a_file_leaves_out_has_the_value_that_hugging_face_gives_it():
         ("model_type", "gpt2"),
         ("attention_bias", True),
         ("rope_scaling", {"type": "linear", "factor": 2.0}),
+        ("partial_rotary_factor", 0.5),
+        ("sliding_window", 4096),
+        ("quantization_config", {"bits": 4}),
+        ("architectures", ["LlamaForSequenceClassification"]),
+        ("rope_parameters", {"type": "linear", "factor": 2.0}),
+        ("rope_parameters", {"partial_rotary_factor": 0.5}),
     ],
 )
 def test_what_the_forward_pass_does_not_do_is_refused_by_name(key, value):
-    with pytest.raises(CheckpointError, match=key):
+    named = list(value)[0] if key == "rope_parameters" else key
+    with pytest.raises(CheckpointError, match=named):
         Config.from_hf(LLAMA | {key: value})
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("partial_rotary_factor", 1),
+        ("sliding_window", None),
+        ("architectures", ["LlamaForCausalLM"]),
+        ("rope_parameters", None),
+        ("rope_parameters", {"type": "default", "rope_type": "default"}),
+    ],
+)
+def test_what_changes_nothing_is_accepted(key, value):
+    assert Config.from_hf(LLAMA | {key: value}) == Config.from_hf(LLAMA)
+
+
+@pytest.mark.parametrize("value", [2**24, 1001])
+def test_more_layers_than_any_model_has_are_refused_before_they_are_counted(value):
+    with pytest.raises(CheckpointError, match="n_layers is .* 1 to 1000"):
+        Config.from_hf(LLAMA | {"num_hidden_layers": value})
+
+
+def test_a_context_that_costs_more_than_the_weights_is_refused():
+    with pytest.raises(CheckpointError, match="smaller max_position_embeddings"):
+        Config.from_hf(LLAMA | {"max_position_embeddings": 2**20})
+    wide = {"num_attention_heads": 2**10, "num_key_value_heads": 2**10, "head_dim": 64}
+    with pytest.raises(CheckpointError, match="n_ctx is 8192"):
+        Config.from_hf(LLAMA | wide)
+
+
+def test_constants_written_as_whole_numbers_are_floats():
+    assert type(Config.from_hf(LLAMA | {"rope_theta": 10**30}).rope_theta) is float
 
 
 def test_a_scaled_rope_is_refused_in_the_newer_spelling_too():
@@ -100,6 +139,8 @@ def test_a_width_that_the_heads_do_not_divide_needs_a_head_width():
         ("head_dim", 7),
         ("n_kv_heads", 3),
         ("rope_theta", 0),
+        ("rope_theta", 10**400),
+        ("norm_eps", 10**400),
         ("norm_eps", float("nan")),
         ("norm_eps", "1e-5"),
         ("tied_embeddings", 1),

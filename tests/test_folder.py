@@ -60,6 +60,32 @@ def test_a_damaged_config_is_a_checkpoint_error(folder, text):
         load_folder(folder)
 
 
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_a_file_that_cannot_be_read_is_named(folder, name):
+    (folder / name).unlink()
+    (folder / name).symlink_to("/proc/self/mem")
+    if not (folder / name).is_file():
+        pytest.skip("this system has no file that exists and cannot be read")
+    with pytest.raises(CheckpointError, match=f"{name} cannot be read"):
+        load_folder(folder)
+
+
+def test_a_config_larger_than_any_real_one_is_not_parsed(folder):
+    path = folder / "config.json"
+    path.write_text(path.read_text() + " " * 2**20)
+    with pytest.raises(CheckpointError, match="larger than 1048576 bytes"):
+        load_folder(folder)
+
+
+def test_sizes_that_a_header_merely_claims_are_refused_at_once(folder):
+    path = folder / "config.json"
+    values = json.loads(path.read_text())
+    for key in ("num_hidden_layers", "max_position_embeddings"):
+        path.write_text(json.dumps(values | {key: 2**20}))
+        with pytest.raises(CheckpointError, match=r"n_layers|n_ctx"):
+            load_folder(folder)
+
+
 def test_weights_of_another_shape_are_refused(folder, weights):
     wrong = weights | {"model.norm.weight": np.ones(45, np.float32)}
     safetensors.write(folder / "model.safetensors", wrong)

@@ -42,3 +42,11 @@ def test_the_file_can_be_read_by_others_as_any_new_file_can(tmp_path):
         file.write(b"x")
     modes = {stat.S_IMODE(p.stat().st_mode) for p in tmp_path.iterdir()}
     assert modes == {stat.S_IMODE(plain.stat().st_mode)}
+
+
+def test_a_folder_in_the_way_is_the_error_of_opening_and_stays(tmp_path):
+    (tmp_path / "model.bin.part").mkdir()
+    with pytest.raises(OSError) as raised, whole_file(tmp_path / "model.bin"):
+        pass
+    assert raised.value.__context__ is None
+    assert [p.name for p in tmp_path.iterdir()] == ["model.bin.part"]

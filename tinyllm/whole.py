@@ -17,9 +17,11 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """
     target = Path(path)
     part = target.with_name(f"{target.name}.part")
+    file = part.open("wb")  # if this fails, what lies there is not ours to remove
     try:
-        with part.open("wb") as file:
+        with file:
             yield file
         os.replace(part, target)
-    finally:
+    except BaseException:
         part.unlink(missing_ok=True)
+        raise

@@ -20,6 +20,7 @@ from tinyllm.model.transformer import Model, check_weights
 from tinyllm.text.bpe import BPE
 from tinyllm.whole import whole_file
 
+LARGEST_CONFIG = 2**20  # bytes; a real one has a thousand
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
 
 
@@ -68,7 +69,13 @@ def save_folder(
 
 def _read_config(path: Path) -> Config:
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            raw = file.read(LARGEST_CONFIG + 1)
+        if len(raw) > LARGEST_CONFIG:
+            raise CheckpointError(f"{path} is larger than {LARGEST_CONFIG} bytes")
+        values = json.loads(raw.decode("utf-8"))
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is not JSON: {error}") from None
     return Config.from_hf(values)

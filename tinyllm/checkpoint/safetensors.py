@@ -48,14 +48,18 @@ class Entry:
 def read(path: str | os.PathLike[str]) -> dict[str, Array]:
     """Return every tensor of a safetensors file as float32, by name.
 
-    Reads F32, F16 and BF16. Raises CheckpointError for anything the format forbids.
+    Reads F32, F16 and BF16. Raises CheckpointError for anything the format forbids, and
+    for a file that cannot be read.
     """
-    with open(path, "rb") as file:
-        entries, start = read_header(file, str(path))
-        for name, entry in entries.items():
-            _check_readable(f"{path}: tensor {name!r}", entry)
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-            return {n: _tensor(mapped, start, e) for n, e in entries.items()}
+    try:
+        with open(path, "rb") as file:
+            entries, start = read_header(file, str(path))
+            for name, entry in entries.items():
+                _check_readable(f"{path}: tensor {name!r}", entry)
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+                return {n: _tensor(mapped, start, e) for n, e in entries.items()}
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def read_header(file: IO[bytes], name: str) -> tuple[dict[str, Entry], int]:

@@ -12,8 +12,11 @@ from typing import Any
 
 from tinyllm.errors import CheckpointError
 
-LARGEST_SIZE = 2**24  # no real width, vocabulary or context comes near
-LARGEST_CONTEXT = 2**20
+LARGEST_SIZE = 2**24  # no real width or vocabulary comes near
+LARGEST = {"n_layers": 1000, "n_ctx": 2**20}
+# What is worked out from the sizes alone, whatever the weights hold: in numbers.
+LARGEST_ROTATION = 2**22  # n_ctx * E: two tables of 16 MiB
+LARGEST_CACHE = 2**30  # L * K * n_ctx * E: keys of 4 GiB, and values
 
 _HF_SIZES = {
     "dim": "hidden_size",
@@ -32,6 +35,16 @@ _HF_UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "attention_bias": (False,),
     "mlp_bias": (False,),
     "rope_scaling": (None,),
+    "partial_rotary_factor": (1.0, None),
+    "sliding_window": (None,),
+    "quantization_config": (None,),
+    "architectures": (["LlamaForCausalLM"], None),
+}
+# The same inside rope_parameters; "type" is the older spelling of "rope_type".
+_ROPE_UNSUPPORTED: dict[str, tuple[Any, ...]] = {
+    "rope_type": ("default",),
+    "type": ("default",),
+    "partial_rotary_factor": (1.0, None),
 }
 
 
@@ -58,10 +71,11 @@ class Config:
 
     def __post_init__(self) -> None:
         for name in _HF_SIZES:
-            limit = LARGEST_CONTEXT if name == "n_ctx" else LARGEST_SIZE
+            limit = LARGEST.get(name, LARGEST_SIZE)
             _check_size(name, getattr(self, name), limit)
         for name in ("rope_theta", "norm_eps"):
-            _check_constant(name, getattr(self, name))
+            value = _constant(name, getattr(self, name))
+            object.__setattr__(self, name, value)  # frozen, so past its own guard
         if not isinstance(self.tied_embeddings, bool):
             raise CheckpointError("config: tied_embeddings must be true or false")
         if self.head_dim % 2:
@@ -73,6 +87,7 @@ class Config:
                 f"config: n_heads is {self.n_heads}, which n_kv_heads "
                 f"({self.n_kv_heads}) does not divide"
             )
+        _check_room(self)
 
     def to_hf(self) -> dict[str, Any]:
         """Return the keys of a Hugging Face config.json that describes this model."""
@@ -95,11 +110,8 @@ class Config:
         if not isinstance(values, Mapping):
             raise CheckpointError("config.json must hold one JSON object")
         for key, supported in _HF_UNSUPPORTED.items():
-            if key in values and values[key] not in supported:
-                raise CheckpointError(
-                    f"config.json: {key} is {values[key]!r}; only {supported[0]!r} "
-                    "is supported"
-                )
+            if key in values:
+                _check_supported(key, values[key], supported)
         sizes = dict(values)
         sizes.setdefault("num_key_value_heads", values.get("num_attention_heads"))
         if sizes.get("head_dim") is None:
@@ -148,10 +160,34 @@ def _check_size(name: str, value: object, limit: int) -> None:
         raise CheckpointError(f"config: {name} is {value}; expected 1 to {limit}")
 
 
-def _check_constant(name: str, value: object) -> None:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not (is_number and math.isfinite(value) and value > 0):  # type: ignore[arg-type, operator]
-        raise CheckpointError(f"config: {name} must be above 0, not {value!r}")
+def _constant(name: str, value: object) -> float:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        try:
+            number = float(value)
+        except OverflowError:  # a whole number that no float holds
+            number = math.inf
+        if 0 < number < math.inf:
+            return number
+    raise CheckpointError(f"config: {name} must be finite and above 0, not {value!r}")
+
+
+def _check_room(config: Config) -> None:
+    """Raise CheckpointError for a context that would cost more than the weights."""
+    rotation = config.n_ctx * config.head_dim
+    cache = rotation * config.n_layers * config.n_kv_heads
+    if rotation > LARGEST_ROTATION or cache > LARGEST_CACHE:
+        raise CheckpointError(
+            f"config: n_ctx is {config.n_ctx}, too long a context for heads of "
+            f"{config.head_dim}, {config.n_kv_heads} in each of {config.n_layers} "
+            "layers: write a smaller max_position_embeddings"
+        )
+
+
+def _check_supported(key: str, value: object, supported: tuple[Any, ...]) -> None:
+    if value not in supported:
+        raise CheckpointError(
+            f"config.json: {key} is {value!r}; only {supported[0]!r} is supported"
+        )
 
 
 def _head_dim(values: Mapping[str, Any]) -> int | None:
@@ -169,10 +205,10 @@ def _head_dim(values: Mapping[str, Any]) -> int | None:
 
 def _rope_theta(values: Mapping[str, Any]) -> Any:
     """Return rope_theta, which newer files keep inside rope_parameters."""
-    parameters = values.get("rope_parameters") or {}
+    parameters = values.get("rope_parameters")
+    parameters = {} if parameters is None else parameters
     if not isinstance(parameters, Mapping):
         raise CheckpointError("config.json: rope_parameters must be an object")
-    kind = parameters.get("rope_type", "default")
-    if kind != "default":
-        raise CheckpointError(f"config.json: rope_type {kind!r} is not supported")
+    for key, plain in _ROPE_UNSUPPORTED.items():
+        _check_supported(key, parameters.get(key, plain[0]), plain)
     return values.get("rope_theta", parameters.get("rope_theta", 10000.0))
