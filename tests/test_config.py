@@ -72,7 +72,7 @@ def test_what_a_file_leaves_out_has_the_value_that_hugging_face_gives_it():
     ],
 )
 def test_what_the_forward_pass_does_not_do_is_refused_by_name(key, value):
-    named = list(value)[0] if key == "rope_parameters" else key
+    named = next(iter(value)) if key == "rope_parameters" else key
     with pytest.raises(CheckpointError, match=named):
         Config.from_hf(LLAMA | {key: value})
 
@@ -93,7 +93,7 @@ def test_what_changes_nothing_is_accepted(key, value):
 
 @pytest.mark.parametrize("value", [2**24, 1001])
 def test_more_layers_than_any_model_has_are_refused_before_they_are_counted(value):
-    with pytest.raises(CheckpointError, match="n_layers is .* 1 to 1000"):
+    with pytest.raises(CheckpointError, match=r"n_layers is .* 1 to 1000"):
         Config.from_hf(LLAMA | {"num_hidden_layers": value})
 
 

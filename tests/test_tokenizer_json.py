@@ -139,7 +139,12 @@ def changed(path: str, value: object):
         (changed("model/vocab/a", "b"), "0 to"),
         (changed("model/vocab/a", ...), "0 to"),
         (changed("model/merges/0", ["zz", "zz"]), "zz"),
-        (changed("model/merges/0", "a"), "JSON"),
+        (changed("model/merges/0", "a"), "'a': not two tokens"),
+        (changed("model/merges/0", "a b c"), "'a b c': not two tokens"),
+        (changed("model/merges/0", ["a", 5]), "not two tokens"),
+        (changed("model/merges", {}), "must be a list"),
+        (changed("model/end_of_word_suffix", "</w>"), "end_of_word_suffix"),
+        (changed("model/continuing_subword_prefix", "##"), "continuing_subword"),
         (changed("model/byte_fallback", True), "byte_fallback"),
         (changed("model/ignore_merges", True), "ignore_merges"),
         (changed("normalizer", {"type": "NFC"}), "normalizer"),
@@ -177,6 +182,30 @@ def test_a_file_of_another_kind_is_a_typed_error(tmp_path, data):
 def test_an_absent_file_is_a_typed_error(tmp_path):
     with pytest.raises(TokenizationError, match="cannot be read"):
         BPE.load(tmp_path / "nothing.json")
+
+
+def test_an_empty_suffix_or_prefix_changes_nothing(tmp_path):
+    path = tmp_path / "tokenizer.json"
+    made("smollm").save(path)
+    document = json.loads(path.read_text("utf-8"))
+    document["model"] |= {"end_of_word_suffix": "", "continuing_subword_prefix": None}
+    path.write_text(json.dumps(document), "utf-8")
+    assert BPE.load(path).merges == made("smollm").merges
+
+
+@pytest.mark.parametrize("of", [0, 1, "both"])
+def test_ordinary_text_cannot_be_merged_into_a_special_token(tmp_path, of):
+    path = tmp_path / "tokenizer.json"
+    made("smollm").save(path)
+    document = json.loads(path.read_text("utf-8"))
+    merges, vocab = document["model"]["merges"], document["model"]["vocab"]
+    pair = next(m for m in merges if of == "both" or len(m[of]) > 1)
+    text = "".join(pair) if of == "both" else pair[of]
+    special = {"id": vocab[text], "content": text, "special": True}
+    document["added_tokens"].append(special)
+    path.write_text(json.dumps(document), "utf-8")
+    with pytest.raises(TokenizationError, match="a special token cannot be merged"):
+        BPE.load(path)
 
 
 def test_a_file_larger_than_the_limit_is_not_read(tmp_path, monkeypatch):

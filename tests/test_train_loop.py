@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import io
 import os
+import zipfile
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from tinyllm.errors import CheckpointError, UsageError
+from tinyllm.errors import CheckpointError, InferenceError, UsageError
 from tinyllm.model.config import Config, weight_shapes
 from tinyllm.train import loop
 from tinyllm.train.loop import CHECKPOINT, Recipe, batch, fit, initial_weights
@@ -98,8 +100,99 @@ def test_a_resumed_run_ends_bit_for_bit_where_an_uninterrupted_one_does(tmp_path
         fit(RECIPE, IDS, tmp_path / "parts", stop_at(4), every=2)
     steps: list[int] = []
     again = fit(RECIPE, IDS, tmp_path / "parts", lambda step, _: steps.append(step), 2)
-    assert steps == [4, 5, 6, 7]  # the checkpoint was of step 4
+    assert steps == [5, 6, 7]  # step 4 was done when Ctrl-C came, so it was saved
     assert same(whole, again)
+
+
+def interrupted_in_the_update(tmp_path, monkeypatch, at: int) -> list[int]:
+    """Ctrl-C amid the weights of step `at`; then the steps that are done again."""
+    real = loop.AdamW.step
+
+    def half(self, grads, lr):
+        if self.steps == at:
+            real(self, dict(list(grads.items())[:3]), lr)
+            raise KeyboardInterrupt
+        real(self, grads, lr)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(loop.AdamW, "step", half)
+        fit(RECIPE, IDS, tmp_path, every=2)
+    steps: list[int] = []
+    again = fit(RECIPE, IDS, tmp_path, lambda step, _: steps.append(step))
+    assert same(again, fit(RECIPE, IDS, tmp_path.with_name("whole")))
+    return steps
+
+
+def test_a_half_changed_state_is_never_saved(tmp_path, monkeypatch):
+    steps = interrupted_in_the_update(tmp_path / "parts", monkeypatch, at=5)
+    assert steps == [4, 5, 6, 7]  # from the checkpoint after four steps
+
+
+def test_ctrl_c_amid_the_first_step_saves_nothing(tmp_path, monkeypatch):
+    steps = interrupted_in_the_update(tmp_path / "parts", monkeypatch, at=0)
+    assert steps == list(range(8))
+
+
+def test_ctrl_c_while_gradients_are_worked_out_saves_the_steps_before(
+    tmp_path, monkeypatch
+):
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        real = loop.clip
+        calls = iter([real] * 3)
+        patch.setattr(loop, "clip", lambda grads: next(calls, interrupt)(grads))
+        fit(RECIPE, IDS, tmp_path)
+    with np.load(tmp_path / CHECKPOINT) as file:
+        assert int(file["steps"]) == 3
+
+
+def interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_loss_that_is_not_finite_stops_the_run_and_is_not_saved(
+    tmp_path, monkeypatch
+):
+    real = loop.loss_and_gradients
+    calls = iter(range(8))
+
+    def broken(*given):
+        loss, grads = real(*given)
+        return (float("nan") if next(calls) == 3 else loss), grads
+
+    monkeypatch.setattr(loop, "loss_and_gradients", broken)
+    with pytest.raises(InferenceError, match=r"at step 4: the loss is nan.*smaller"):
+        fit(RECIPE, IDS, tmp_path, every=2)
+    with np.load(tmp_path / CHECKPOINT) as file:
+        assert int(file["steps"]) == 2
+
+
+@pytest.mark.parametrize("stop", [False, True])
+def test_weights_that_are_not_finite_are_never_saved(tmp_path, monkeypatch, stop):
+    def ruin(grads):
+        grads["model.norm.weight"][0] = np.nan
+
+    monkeypatch.setattr(loop, "clip", ruin)
+    report = stop_at(0) if stop else stop_at(-1)
+    with pytest.raises(InferenceError, match="at step 1: a weight is not finite"):
+        fit(RECIPE, IDS, tmp_path, report, every=1)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("size", [72, 60, 1])
+def test_a_step_that_windows_do_not_divide_is_refused_before_any_work(tmp_path, size):
+    with pytest.raises(UsageError, match=f"step_tokens is {size}: give a multiple of"):
+        fit(replace(RECIPE, step_tokens=size), IDS.repeat(2), tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("bad", [32, 60_000, -1])
+def test_ids_outside_the_vocabulary_are_refused_before_any_work(tmp_path, bad):
+    ids = IDS.astype(np.int64)
+    ids[-1] = bad
+    with pytest.raises(UsageError, match=f"{bad}.* 0 to 31"):
+        fit(RECIPE, ids, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_finished_run_is_not_run_again(tmp_path):
@@ -135,6 +228,9 @@ def test_a_checkpoint_of_another_recipe_is_refused(tmp_path, other):
         fit(replace(RECIPE, **other), IDS, tmp_path)
 
 
+FLAGS = {"encrypted": 0x01, "patched": 0x20}  # zip, 4.4.4
+
+
 def damaged(path, kind: str) -> None:
     data = path.read_bytes()
     if kind == "cut":
@@ -146,6 +242,11 @@ def damaged(path, kind: str) -> None:
         os.replace(path.with_suffix(".npy"), path)
     elif kind == "text":
         path.write_bytes(b"hello")
+    elif kind in FLAGS:  # of the first entry: in its own header and in the directory
+        flagged = bytearray(data)
+        for at in (6, data.index(b"PK\1\2") + 8):
+            flagged[at] |= FLAGS[kind]
+        path.write_bytes(flagged)
     elif kind == "bits":
         path.write_bytes(data[:3000] + bytes(200) + data[3200:])
     else:
@@ -160,11 +261,22 @@ def damaged(path, kind: str) -> None:
             arrays[name] = arrays[name].astype(np.float64)
         elif kind == "steps":
             arrays["steps"] = np.array(-1)
+        elif kind == "infinite steps":
+            arrays["steps"] = np.array(np.inf)
         np.savez(path, **arrays)
+        if kind == "huge":
+            header = {"descr": "<f4", "fortran_order": False, "shape": (10**15,)}
+            with zipfile.ZipFile(path, "w") as archive, io.BytesIO() as raw:
+                np.lib.format.write_array_header_1_0(raw, header)
+                archive.writestr(next(iter(arrays)) + ".npy", raw.getvalue())
 
 
 @pytest.mark.parametrize(
-    "kind", ["cut", "empty", "text", "array", "bits", "lacks", "row", "double", "steps"]
+    "kind",
+    [
+        *("cut", "empty", "text", "array", "bits", "lacks", "row", "double", "steps"),
+        *("infinite steps", "huge", "encrypted", "patched"),
+    ],
 )
 def test_a_damaged_checkpoint_is_refused_and_changes_nothing(tmp_path, kind):
     fit(RECIPE, IDS, tmp_path)

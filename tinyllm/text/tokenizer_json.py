@@ -20,7 +20,13 @@ MAX_BYTES = 64 * 2**20
 BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
 DIGITS = {"type": "Digits", "individual_digits": True}
 # What a file may say of its model, beside merges, without changing any id.
-HARMLESS = {"byte_fallback": False, "dropout": None, "ignore_merges": False}
+HARMLESS: dict[str, tuple[Any, ...]] = {
+    "byte_fallback": (False,),
+    "dropout": (None,),
+    "ignore_merges": (False,),
+    "continuing_subword_prefix": (None, ""),
+    "end_of_word_suffix": (None, ""),
+}
 
 
 def byte_characters() -> list[str]:
@@ -107,9 +113,30 @@ def _build(document: dict[str, Any]) -> BPE:
     for text, token_id in vocab.items():
         if text not in specials:
             tokens[token_id] = bytes(byte_of[c] for c in text)
-    merges = [m.split(" ") if isinstance(m, str) else m for m in model["merges"]]
+    merges = _merges(model["merges"], specials)
     triples = [(vocab[a], vocab[b], vocab[a + b]) for a, b in merges]
     return BPE(tokens, triples, specials, pre_tokenizer=_kind(document))
+
+
+def _merges(listed: Any, specials: dict[str, int]) -> list[tuple[str, str]]:
+    """The pairs of texts to merge, which files write as "a b" or as ["a", "b"].
+
+    A special token is in none: if one were, ordinary text could spell it.
+    """
+    if not isinstance(listed, list):
+        raise TokenizationError(f"model.merges must be a list, not {listed!r:.50}")
+    pairs = []
+    for i, entry in enumerate(listed):
+        parts = entry.split(" ") if isinstance(entry, str) else entry
+        if not isinstance(parts, list) or [type(p) for p in parts] != [str, str]:
+            raise TokenizationError(f"model.merges[{i}] is {entry!r}: not two tokens")
+        a, b = parts
+        if not specials.keys().isdisjoint((a, b, a + b)):
+            raise TokenizationError(
+                f"model.merges[{i}] is {entry!r}: a special token cannot be merged"
+            )
+        pairs.append((a, b))
+    return pairs
 
 
 def _size(vocab: dict[str, int], specials: dict[str, int]) -> int:
@@ -130,7 +157,7 @@ def _refuse_unsupported(document: dict[str, Any]) -> None:
     if document.get("normalizer") is not None:
         raise TokenizationError("a normalizer changes the text: not supported")
     for key, harmless in HARMLESS.items():
-        if model.get(key, harmless) != harmless:
+        if model.get(key, harmless[0]) not in harmless:
             raise TokenizationError(f"model.{key} is {model[key]!r}: not supported")
 
 

@@ -8,6 +8,7 @@ interrupted and resumed ends where an uninterrupted one does.
 from __future__ import annotations
 
 import math
+import struct
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tinyllm.errors import CheckpointError, UsageError
+from tinyllm.errors import CheckpointError, InferenceError, UsageError
 from tinyllm.model.config import Config, weight_shapes
 from tinyllm.train.backward import Weights, loss_and_gradients
 from tinyllm.train.corpus import AGENT, STORIES, Mix
@@ -25,8 +26,10 @@ from tinyllm.whole import whole_file
 
 CHECKPOINT = "checkpoint.npz"
 # What numpy raises for a file that is no such archive, or is one no longer.
-_CUT = (OSError, EOFError, zipfile.BadZipFile, zlib.error)
-DAMAGED = (*_CUT, KeyError, TypeError, ValueError)
+_CUT = (OSError, EOFError, zipfile.BadZipFile, zlib.error, struct.error)
+# A flag no zip reader knows, a shape beyond any memory, a count that is infinite.
+_SENSELESS = (RuntimeError, MemoryError, OverflowError)
+DAMAGED = (*_CUT, *_SENSELESS, KeyError, TypeError, ValueError)
 CONFIG = Config(
     dim=128,
     hidden_dim=384,
@@ -118,28 +121,76 @@ def fit(
 
     `report(step, loss)` is called after each step, and a checkpoint written after every
     `every` steps and at the end; if `folder` holds one, training goes on from there.
-    Ctrl-C loses the steps since the last one, no more. Raises UsageError where the
-    corpus is too short.
+    Ctrl-C writes one too, unless it comes while the weights are being changed: then the
+    steps since the last are lost, no more. Raises UsageError where the corpus does not
+    suit the recipe, InferenceError where the numbers are no longer finite.
     """
-    if len(ids) < recipe.n_tokens:
-        raise UsageError(f"the recipe reads {recipe.n_tokens} tokens, not {len(ids)}")
+    check(recipe, ids)
     weights = initial_weights(recipe.config, recipe.seed)
     optimizer = AdamW(weights)
     path = folder / CHECKPOINT
     if path.exists():
         restore(path, optimizer, recipe)
-    for step in range(optimizer.steps, recipe.steps):
-        report(step, train_step(recipe, ids, optimizer))
-        if (step + 1) % every == 0 or step + 1 == recipe.steps:
+    done = saved = optimizer.steps
+    try:
+        for step in range(done, recipe.steps):
+            loss = train_step(recipe, ids, optimizer)
+            done = step + 1
+            report(step, loss)
+            if done % every == 0 or done == recipe.steps:
+                check_finite(optimizer)
+                save(path, optimizer, recipe)
+                saved = done
+    except KeyboardInterrupt:
+        # The optimizer counts a step before it changes anything: unequal is half done.
+        if saved < done == optimizer.steps:
+            check_finite(optimizer)
             save(path, optimizer, recipe)
+        raise
     return weights
 
 
+def check(recipe: Recipe, ids: np.ndarray) -> None:
+    """Raise UsageError unless the corpus `ids` can be read by `recipe`."""
+    if len(ids) < recipe.n_tokens:
+        raise UsageError(f"the recipe reads {recipe.n_tokens} tokens, not {len(ids)}")
+    for t in (recipe.window(0), recipe.window(recipe.steps - 1)):
+        if t < 1 or recipe.step_tokens % t:
+            raise UsageError(
+                f"step_tokens is {recipe.step_tokens}: give a multiple of {t}, "
+                "the tokens that a window holds"
+            )
+    size = recipe.config.vocab_size
+    if ids.min() < 0 or ids.max() >= size:
+        raise UsageError(
+            f"the corpus has ids from {ids.min()} to {ids.max()}, the vocabulary "
+            f"{size}: 0 to {size - 1}"
+        )
+
+
+def check_finite(optimizer: AdamW) -> None:
+    """Raise InferenceError unless all that a checkpoint would hold is finite."""
+    if not all(np.isfinite(a).all() for a in state_arrays(optimizer).values()):
+        raise _diverged(optimizer.steps, "a weight is not finite")
+
+
+def _diverged(step: int, what: str) -> InferenceError:
+    return InferenceError(
+        f"training diverged at step {step}: {what}. Nothing of it is saved; "
+        "try a smaller peak_rate"
+    )
+
+
 def train_step(recipe: Recipe, ids: np.ndarray, optimizer: AdamW) -> float:
-    """One step, in place; returns the loss before it, in nats a token."""
+    """One step, in place; returns the loss before it, in nats a token.
+
+    Raises InferenceError, and changes nothing, where that loss is not finite.
+    """
     step = optimizer.steps
     tokens, targets = batch(recipe, ids, step)
     loss, grads = loss_and_gradients(optimizer.weights, recipe.config, tokens, targets)
+    if not math.isfinite(loss):
+        raise _diverged(step + 1, f"the loss is {loss}")
     clip(grads)
     optimizer.step(grads, recipe.rate(step))
     return loss
