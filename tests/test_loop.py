@@ -317,3 +317,21 @@ def test_what_the_model_saw_and_what_the_trace_shows_are_the_same():
     literal = observation_literal(trace.steps[0].observation)
     assert f"\nOBSERVATION: {literal}\n" in lm.tokenizer.decode(trace.token_ids)
     assert f"OBSERVATION: {literal}" in str(trace)
+
+
+def test_an_empty_registry_is_not_the_default_one():
+    with pytest.raises(UsageError, match="needs tools"):
+        Agent(ScriptedLM(), Registry([]))
+
+
+@pytest.mark.parametrize("constrain", [True, False])
+def test_tools_without_an_answer_are_refused_before_the_first_step(constrain):
+    agent = Agent(ScriptedLM(), Registry([tools.calc]), constrain=constrain)
+    with pytest.raises(UsageError, match=r"tools\.answer"):
+        agent.run("x")
+
+
+@pytest.mark.parametrize("task", [None, 3, b"x"])
+def test_a_task_that_is_no_text_is_refused(task):
+    with pytest.raises(UsageError, match="task"):
+        Agent(ScriptedLM(), TWO).run(task)

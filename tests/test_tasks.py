@@ -43,7 +43,10 @@ def called(name: str, args: dict[str, str], replies: list[str], root) -> Tool:
         return own[name]()
     schema = {"type": "object", "properties": {a: {"type": "string"} for a in args}}
     return Tool(
-        name, "Scripted.", schema | {"required": list(args)}, lambda **_: replies[0]
+        name,
+        "Scripted.",
+        schema | {"required": list(args), "additionalProperties": False},
+        lambda **_: replies[0],
     )
 
 

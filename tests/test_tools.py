@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import functools
 import os
 import tracemalloc
 
@@ -365,3 +367,97 @@ def test_notes_are_kept_for_the_caller_and_capped():
     seen = [keep.call("remember", {"text": "x"}) for _ in range(200)]
     assert seen[-1].startswith("error: ")
     assert len(notes) == 100
+
+
+TEXT = {"type": "string"}
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        object_schema({"x": {"enum": [1]}}, []),
+        object_schema({"x": {"anyOf": [TEXT]}}, []),
+        object_schema({"x": {"type": ["string", "null"]}}, []),
+        object_schema({"x": {"type": "null"}}, []),
+        object_schema({"x": {"type": "array", "items": TEXT}}, []),
+        object_schema({"x": {"type": "string", "maxLength": 3}}, []),
+        object_schema({"x": TEXT}, ["y"]),
+        object_schema({"x": TEXT}, [["x"]]),
+        object_schema({"x": TEXT}, "x"),
+        object_schema({3: TEXT}, []),
+        object_schema([], []),
+        {"type": "object", "additionalProperties": False},
+        {"type": "object", "properties": {"x": TEXT}, "required": ["x"]},
+        object_schema({}, []) | {"additionalProperties": 0},
+        object_schema({}, []) | {"title": "t"},
+        {},
+        None,
+    ],
+)
+def test_a_tool_made_by_hand_has_a_schema_that_check_can_enforce(parameters):
+    with pytest.raises(ToolError, match="handmade: parameters must be"):
+        Tool("handmade", "Doc.", parameters, lambda **_: "")
+
+
+class Unprintable(BaseException):
+    def __str__(self) -> str:
+        raise ValueError
+
+
+@pytest.mark.parametrize(
+    "raised",
+    [
+        Unprintable(),
+        ToolError(Unprintable()),
+        GeneratorExit(),
+        asyncio.CancelledError(),
+        BaseException("x"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_whatever_a_tool_raises_but_an_interrupt_is_an_observation(raised):
+    def broken() -> str:
+        """Fail."""
+        raise raised
+
+    seen = Registry([broken]).call("broken", {})
+    assert seen.startswith("error: ")
+    assert len(seen) < 200
+
+
+class Callable:
+    """An object that can be called."""
+
+    def __call__(self, x: int) -> str:
+        return ""
+
+
+def no_syntax(x: "foo bar") -> str:  # noqa: F722
+    """Doc."""
+
+
+def no_attribute(x: int.foo) -> str:
+    """Doc."""
+
+
+def no_hash(x: []) -> str:
+    """Doc."""
+
+
+async def later(x: int) -> str:
+    """Doc."""
+
+
+def one_by_one(x: int) -> str:
+    """Doc."""
+    yield ""
+
+
+@pytest.mark.parametrize(
+    "function",
+    [functools.partial(area, 1), Callable(), 3, no_syntax, no_attribute, no_hash]
+    + [later, one_by_one],
+)
+def test_what_is_no_plain_function_is_a_tool_error(function):
+    with pytest.raises(ToolError):
+        Tool.of(function)

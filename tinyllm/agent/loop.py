@@ -172,7 +172,8 @@ class Agent:
 
         `on_event(kind, text)` gets kind "thought" and "call" with the text piece by
         piece (the first is empty), and "observation" with the whole literal.
-        UsageError if the task is empty or does not fit into the context.
+        UsageError if the task is empty or does not fit into the context, or if no tool
+        could end the run.
         """
         token_ids = self._prompt(task)
         self.backend.reset()
@@ -191,6 +192,11 @@ class Agent:
     def _prompt(self, task: str) -> list[int]:
         """The ids of tools and task; UsageError if no thought could follow them."""
         tokenizer, n_ctx = self.backend.tokenizer, self.backend.n_ctx
+        if ANSWER not in self.backend.tools:
+            raise UsageError(
+                f"no tool is named {ANSWER!r}, which ends a run, among "
+                f"{self.backend.tools.describe() or 'no tools'}: add tools.answer"
+            )
         tools = self.backend.tools.describe()
         token_ids = protocol.prompt_ids(tokenizer, tools, task)
         length = len(token_ids) + len(tokenizer.encode(protocol.THOUGHT))
@@ -255,7 +261,8 @@ class Agent:
 def _backend(thing: Any, tools: Registry | None, options: dict[str, Any]) -> Backend:
     """The thing itself if it is a backend, else a local one around it."""
     if not hasattr(thing, "thought"):
-        return LocalBackend(thing, tools or default(), **options)
+        mine = default() if tools is None else tools
+        return LocalBackend(thing, mine, **options)
     if options:
         given = ", ".join(options)
         raise UsageError(f"give {given} to the backend: it is made already")

@@ -78,8 +78,10 @@ def prompt_ids(tokenizer: Encoder, tools_text: str, task: str) -> list[int]:
 def clean_task(task: str) -> str:
     """The task as one stripped line: runs of line breaks and controls become a space.
 
-    UsageError if nothing is left.
+    UsageError if nothing is left or the task is no text.
     """
+    if not isinstance(task, str):
+        raise UsageError(f"the task must be a text, not {type(task).__name__}")
     line = one_line(task)
     if not line:
         raise UsageError(f"the task is empty ({task!r:.60}): say what is to be done")

@@ -42,16 +42,35 @@ _JSON_TYPES: dict[type, str] = {
     float: "number",
     bool: "boolean",
 }
+_NOT_PLAIN = (
+    inspect.iscoroutinefunction,
+    inspect.isasyncgenfunction,
+    inspect.isgeneratorfunction,
+)
 
 
 @dataclass(frozen=True)
 class Tool:
-    """A function that a model may call, with the JSON Schema of its arguments."""
+    """A function that a model may call, with the JSON Schema of its arguments.
+
+    ToolError for a schema that `check` could not enforce: only an object is one whose
+    properties are {"type": "string"}, "integer", "number" or "boolean", with required
+    and additionalProperties false.
+    """
 
     name: str
     description: str
     parameters: dict[str, Any]
     function: Callable[..., object]
+
+    def __post_init__(self) -> None:
+        if not _is_simple(self.parameters):
+            types = "|".join(_JSON_TYPES.values())
+            raise ToolError(
+                f'{self.name}: parameters must be {{"type": "object", "properties": '
+                f'{{name: {{"type": "{types}"}}}}, "required": [names], '
+                '"additionalProperties": false}, and nothing more'
+            )
 
     @classmethod
     def of(cls, function: Callable[..., object]) -> Tool:
@@ -61,9 +80,11 @@ class Tool:
         docstring and its signature; a parameter with a default may be left out.
         ToolError if one of them is missing or of another kind.
         """
-        name = function.__name__
-        if not (name.isidentifier() and name.isascii()):
+        name = getattr(function, "__name__", None)
+        if not (isinstance(name, str) and name.isidentifier() and name.isascii()):
             raise ToolError(f"a tool needs a plain name, not {name!r}: use def")
+        if any(kind(function) for kind in _NOT_PLAIN):
+            raise ToolError(f"{name} is async or a generator: a tool returns its text")
         if not (doc := inspect.getdoc(function)):
             raise ToolError(f"the tool {name} needs a docstring that says what it does")
         return cls(name, doc.splitlines()[0], _parameters(function), function)
@@ -123,7 +144,8 @@ class Registry:
     def run(self, name: str, args: dict[str, Any]) -> str:
         """What the tool returns, as text; ToolError whatever goes wrong inside it.
 
-        Only KeyboardInterrupt passes through.
+        Only KeyboardInterrupt passes through: whatever else a tool raises, be it no
+        Exception, is its failure and not the end of the run.
         """
         if name not in self._tools:
             known = ", ".join(self._tools)
@@ -132,10 +154,12 @@ class Registry:
         tool.check(args)
         try:
             return str(tool.function(**args))
-        except ToolError:
+        except KeyboardInterrupt:
             raise
-        except (Exception, SystemExit) as error:
-            reason = f"{type(error).__name__}: {error}"[:MESSAGE_LIMIT]
+        except ToolError as error:
+            raise ToolError(_message(error)) from error
+        except BaseException as error:
+            reason = f"{type(error).__name__}: {_message(error)}"[:MESSAGE_LIMIT]
             raise ToolError(f"{name} failed with {reason}") from error
 
     def call(self, name: str, args: dict[str, Any]) -> str:
@@ -196,7 +220,7 @@ def _parameters(function: Callable[..., object]) -> dict[str, Any]:
     """The JSON Schema of the function's arguments."""
     try:
         found = inspect.signature(function, eval_str=True).parameters
-    except (NameError, TypeError, ValueError) as error:
+    except Exception as error:  # a type given as text may raise anything
         raise ToolError(f"{function.__name__} has types that are unknown") from error
     properties = {name: {"type": _json_type(p)} for name, p in found.items()}
     required = [name for name, p in found.items() if p.default is p.empty]
@@ -209,11 +233,40 @@ def _json_type(parameter: inspect.Parameter) -> str:
         parameter.POSITIONAL_OR_KEYWORD,
         parameter.KEYWORD_ONLY,
     )
-    if not by_name or parameter.annotation not in _JSON_TYPES:
+    kind = parameter.annotation
+    if not (by_name and isinstance(kind, type) and kind in _JSON_TYPES):
         raise ToolError(
             f"parameter {parameter}: give it a type, str, int, float or bool"
         )
-    return _JSON_TYPES[parameter.annotation]
+    return _JSON_TYPES[kind]
+
+
+def _is_simple(schema: object) -> bool:
+    """Whether a schema is what `_object_schema` makes, so that all of it is checked."""
+    if not (isinstance(schema, dict) and isinstance(schema.get("properties"), dict)):
+        return False
+    properties, required = schema["properties"], schema.get("required")
+    return (
+        isinstance(required, list)
+        and all(isinstance(name, str) for name in [*properties, *required])
+        and schema == _object_schema(properties, required)
+        and schema["additionalProperties"] is False  # 0 is equal to it
+        and set(required) <= set(properties)
+        and all(
+            p in [{"type": t} for t in _JSON_TYPES.values()]
+            for p in properties.values()
+        )
+    )
+
+
+def _message(error: BaseException) -> str:
+    """What an error says, although saying it may fail."""
+    try:
+        return str(error)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        return "no message that can be shown"
 
 
 def _object_schema(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
