@@ -5,6 +5,7 @@ import pytest
 
 from tinyllm.errors import InferenceError
 from tinyllm.model.cache import KVCache
+from tinyllm.model.transformer import Model
 
 
 def test_a_cache_is_float32_and_as_long_as_the_context(config):
@@ -51,3 +52,25 @@ def test_a_rewound_cache_gives_the_logits_of_a_fresh_one(model):
     warm = model.forward([1, 2, 3], cache)
     assert np.array_equal(warm, model.forward([5, 6, 1, 2, 3])[2:])
     assert cache.length == 5
+
+
+def test_a_cache_that_another_model_filled_is_refused(config, weights, model):
+    cache = KVCache(config)
+    model.forward([5, 6], cache)
+    for other in (Model(config, weights), Model(config, weights, exact=False)):
+        with pytest.raises(InferenceError, match="filled by another model"):
+            other.forward([7], cache)
+    assert cache.length == 2
+    cache.rewind(0)
+    other.forward([7], cache)
+    with pytest.raises(InferenceError, match="filled by another model"):
+        model.forward([7], cache)
+
+
+def test_a_cache_without_memory_is_a_typed_error(config, monkeypatch):
+    def full(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(np, "empty", full)
+    with pytest.raises(InferenceError, match="smaller max_position_embeddings"):
+        KVCache(config)

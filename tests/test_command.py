@@ -85,7 +85,20 @@ def test_ctrl_c_says_how_to_go_on_and_leaves_no_half_written_file(
     out = io.StringIO()
     with pytest.raises(KeyboardInterrupt):
         train("agent", tmp_path, stream=out)
-    assert out.getvalue().endswith(" the same command starts again\n")
+    path = tmp_path / "checkpoint.npz"
+    assert out.getvalue().endswith(f"stopped: the same command goes on from {path}\n")
+    assert os.listdir(tmp_path) == ["checkpoint.npz"]
+    monkeypatch.setattr(loop, "train_step", real)
+    train("agent", tmp_path, stream=out)
+    assert "step 3 of 3" in out.getvalue()
+
+
+def test_ctrl_c_before_the_first_step_is_done_starts_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "train_step", interrupt)
+    out = io.StringIO()
+    with pytest.raises(KeyboardInterrupt):
+        train("agent", tmp_path, stream=out)
+    assert out.getvalue().splitlines()[-1] == "stopped: the same command starts again"
     assert os.listdir(tmp_path) == []
 
 
@@ -132,6 +145,33 @@ def test_senseless_steps_are_refused(tmp_path, steps):
     with pytest.raises(UsageError, match="1 or more"):
         train("agent", tmp_path / "new", steps)
     assert not (tmp_path / "new").exists()
+
+
+def test_more_steps_than_memory_holds_are_refused(tmp_path):
+    with pytest.raises(UsageError, match="100000 or fewer"):
+        train("agent", tmp_path / "new", 10**9)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_folder_without_a_name_is_refused():
+    with pytest.raises(UsageError, match="name is empty"):
+        train("agent", "", stream=io.StringIO())
+
+
+def test_the_card_names_the_command_that_makes_the_model_again(tmp_path):
+    train("stories", tmp_path / "a", stream=io.StringIO())
+    train("stories", tmp_path / "b", 2, stream=io.StringIO())
+    whole, short = ((tmp_path / f / "README.md").read_text("utf-8") for f in "ab")
+    assert "`tinyllm train stories --out FOLDER`;" in whole
+    assert "`tinyllm train stories --out FOLDER --steps 2`;" in short
+
+
+def test_without_standard_error_nothing_is_said_on_standard_output(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr("sys.stderr", None)
+    train("stories", tmp_path)
+    assert capsys.readouterr().out == ""
 
 
 def test_an_unknown_model_is_refused_with_the_names_there_are(tmp_path):

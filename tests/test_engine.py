@@ -5,7 +5,14 @@ import pytest
 
 import tinyllm
 from tinyllm.checkpoint.folder import save_folder
-from tinyllm.errors import CheckpointError, ContextFullError, PromptTooShortError
+from tinyllm.engine import NumpyEngine
+from tinyllm.errors import (
+    CheckpointError,
+    ContextFullError,
+    InferenceError,
+    PromptTooShortError,
+)
+from tinyllm.model.transformer import Model
 
 IDS = [1, 20, 30, 200, 7]
 
@@ -66,3 +73,14 @@ def test_load_takes_a_path_and_a_mode(tmp_path, config, weights, tokenizer, mode
 def test_a_model_that_is_not_there_is_an_error_that_says_what_is():
     with pytest.raises(CheckpointError, match="nowhere"):
         tinyllm.load("nowhere")
+
+
+def test_a_session_of_another_model_is_refused(lm, config, weights):
+    fast = NumpyEngine(Model(config, weights, exact=False), lm.tokenizer)
+    session = lm.session()
+    lm.prefill(session, IDS)
+    with pytest.raises(InferenceError, match=r"of another model than .*fast"):
+        fast.prefill(session, [5])
+    with pytest.raises(InferenceError, match="of another model"):
+        fast.decode(session, 5)
+    assert session.token_ids == IDS

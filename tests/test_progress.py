@@ -96,3 +96,11 @@ def test_hours_are_shown_where_there_are_any():
         "1:15",
         "1:01:15",
     ]
+
+
+def test_a_process_without_standard_error_works_in_silence(monkeypatch, capsys):
+    monkeypatch.setattr("sys.stderr", None)
+    with Progress(10, "x", clock=Clock(100.0)) as progress:
+        progress.update(1)
+        progress.update(10)
+    assert capsys.readouterr() == ("", "")

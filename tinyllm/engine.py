@@ -15,6 +15,7 @@ from tinyllm.checkpoint.find import find
 from tinyllm.checkpoint.folder import load_folder
 from tinyllm.decode.generate import Generation, generate
 from tinyllm.decode.session import Session
+from tinyllm.errors import InferenceError
 from tinyllm.model.config import Config
 from tinyllm.model.layers import Array
 from tinyllm.model.transformer import Model
@@ -97,13 +98,18 @@ class NumpyEngine:
         """Append ids to a session; return logits (V,) after the last.
 
         Raises InvalidTokenError, PromptTooShortError or ContextFullError, and then the
-        session is as it was.
+        session is as it was; InferenceError for a session of another model.
         """
+        if session.model is not self.model:
+            raise InferenceError(
+                f"the session is of another model than {self!r}: use its own engine, "
+                "or begin one with engine.session()"
+            )
         return session.extend(token_ids)
 
     def decode(self, session: Session, token_id: int) -> Array:
         """Append one id to a session; return logits (V,) after it; see `prefill`."""
-        return session.extend([token_id])
+        return self.prefill(session, [token_id])
 
     def embed(self, text: str) -> Array:
         """Return the mean state over the text's tokens (D,), scaled to length 1.

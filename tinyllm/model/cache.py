@@ -16,15 +16,23 @@ from tinyllm.model.layers import Array
 class KVCache:
     """Room for the keys and values of one sequence, allocated once.
 
-    `k` and `v` are float32 (L, K, n_ctx, E); `length` positions of them are held.
+    `k` and `v` are float32 (L, K, n_ctx, E); `length` positions of them are held, all
+    of one `model`. Raises InferenceError where the memory is not there.
     """
 
     def __init__(self, config: Config) -> None:
         shape = (config.n_layers, config.n_kv_heads, config.n_ctx, config.head_dim)
         self.config = config
-        self.k: Array = np.empty(shape, np.float32)
-        self.v: Array = np.empty(shape, np.float32)
+        try:
+            self.k: Array = np.empty(shape, np.float32)
+            self.v: Array = np.empty(shape, np.float32)
+        except MemoryError as error:
+            raise InferenceError(
+                f"no memory for a context of {config.n_ctx}: load the model with a "
+                "smaller max_position_embeddings"
+            ) from error
         self.length = 0
+        self.model: object = None  # whose keys and values are held
 
     def write(self, layer: int, start: int, k: Array, v: Array) -> tuple[Array, Array]:
         """Store k, v (K, T, E) from position `start`; return all up to there (K, S, E).

@@ -91,13 +91,19 @@ class Model:
         """Return the normed state (T, D) at each of the T ids, which follow the cache.
 
         The cache's length moves once, at the end. Raises InvalidTokenError,
-        PromptTooShortError for no ids and ContextFullError, all before any writing.
+        PromptTooShortError for no ids, ContextFullError and InferenceError for a cache
+        of another model, all before any writing.
         """
         cache = KVCache(self.config) if cache is None else cache
         start = cache.length
         ids = self.check(token_ids, start)
         if cache.config is not self.config and cache.config != self.config:
             raise InferenceError("the cache was made for a model of other sizes")
+        if start and cache.model is not self:
+            raise InferenceError(
+                "the cache was filled by another model: give each model its own"
+            )
+        cache.model = self
         x = self.embedding[ids if len(ids) > 1 else ids[0]]  # (T, D), or (D,) for one
         cos, sin = self.rotation(start, len(ids))
         for i, layer in enumerate(self.layers):

@@ -24,13 +24,14 @@ from tinyllm.train.progress import Progress
 from tinyllm.whole import whole_file
 
 TOKENIZER_SEED, CORPUS_SEED, FRESH_SEED = 0, 1, 2
+LARGEST_STEPS = 100_000  # the corpus, made before the first step, is in memory
 
 CARD = """\
 # {name}
 
 A Llama of {parameters:,} parameters, trained by tinyllm's own numpy trainer on text
-that tinyllm generates ({about}). It was made by `tinyllm train {name}`; the same
-command makes it again.
+that tinyllm generates ({about}). It was made by
+`{command}`; the same command makes it again.
 
 - sizes: {sizes}
 - corpus: {tokens:,} tokens, SHA-256 of the ids (little-endian uint16)
@@ -58,9 +59,10 @@ def train(
     """Train the model `name` ("agent" or "stories") and return its `folder`.
 
     `steps` shortens the recipe, to try it out. Progress goes to `stream` (standard
-    error). Ctrl-C says how to go on and is raised again. Raises UsageError for an
-    unknown name, senseless steps or a folder that cannot be written, CheckpointError
-    for a checkpoint of another run.
+    error, unless the process has none). Ctrl-C saves the steps that are done, says how
+    to go on and is raised again. Raises UsageError for an unknown name, senseless steps
+    or a folder that cannot be written, CheckpointError for a checkpoint of another run,
+    InferenceError for numbers that are no longer finite.
     """
     out = sys.stderr if stream is None else stream
     recipe, target = recipe_of(name, steps), writable(folder)
@@ -82,6 +84,8 @@ def recipe_of(name: str, steps: int | None = None) -> Recipe:
         raise UsageError(f"no recipe {name!r}: there are {', '.join(RECIPES)}")
     if steps is not None and steps < 1:
         raise UsageError(f"{steps} steps train nothing: give 1 or more")
+    if steps is not None and steps > LARGEST_STEPS:
+        raise UsageError(f"{steps} steps are too many: give {LARGEST_STEPS} or fewer")
     recipe = RECIPES[name]
     return recipe if steps is None else replace(recipe, steps=steps, restart=None)
 
@@ -89,6 +93,8 @@ def recipe_of(name: str, steps: int | None = None) -> Recipe:
 def writable(folder: str | os.PathLike[str]) -> Path:
     """The folder, made if need be; UsageError if no file can be put there."""
     path = Path(folder)
+    if not os.fspath(folder):
+        raise UsageError('the folder\'s name is empty: name one, or "." for this one')
     try:
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
@@ -99,7 +105,7 @@ def writable(folder: str | os.PathLike[str]) -> Path:
         ) from error
 
 
-def _train(name: str, recipe: Recipe, folder: Path, out: TextIO) -> None:
+def _train(name: str, recipe: Recipe, folder: Path, out: TextIO | None) -> None:
     _say(out, "learning the tokenizer")
     tokenizer = corpus.learn_tokenizer(TOKENIZER_SEED, recipe.config.vocab_size)
     with Progress(recipe.n_tokens, "corpus", "tokens", out) as progress:
@@ -115,7 +121,7 @@ def _train(name: str, recipe: Recipe, folder: Path, out: TextIO) -> None:
     _say(out, f"{folder} is ready; {CHECKPOINT} in it may be deleted")
 
 
-def _fit(recipe: Recipe, ids: Array, folder: Path, out: TextIO) -> Weights:
+def _fit(recipe: Recipe, ids: Array, folder: Path, out: TextIO | None) -> Weights:
     total = recipe.steps * recipe.step_tokens
     with Progress(total, "training", "tokens", out) as progress:
 
@@ -146,6 +152,7 @@ def card(
     )
     return CARD.format(
         name=name,
+        command=command_of(name, recipe),
         about=ABOUT[recipe.mix],
         parameters=sum(w.size for w in weights.values()),
         sizes=sizes,
@@ -159,6 +166,12 @@ def card(
     )
 
 
+def command_of(name: str, recipe: Recipe) -> str:
+    """The command that makes this model."""
+    steps = "" if recipe == RECIPES[name] else f" --steps {recipe.steps}"
+    return f"tinyllm train {name} --out FOLDER{steps}"
+
+
 def _publish(
     recipe: Recipe, folder: Path, weights: Weights, tokenizer: BPE, text: str
 ) -> None:
@@ -168,5 +181,6 @@ def _publish(
     save_folder(folder, recipe.config, weights, tokenizer, "F16")
 
 
-def _say(out: TextIO, text: str) -> None:
-    print(text, file=out, flush=True)
+def _say(out: TextIO | None, text: str) -> None:
+    if out is not None:  # print would take None for standard output
+        print(text, file=out, flush=True)

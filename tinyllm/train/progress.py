@@ -27,7 +27,10 @@ def duration(seconds: float) -> str:
 
 
 class Progress:
-    """One line about work of `total` units, written to `stream` (standard error)."""
+    """One line about work of `total` units, written to `stream` (standard error).
+
+    A process without standard error (`2>&-`) has None there: then nothing is written.
+    """
 
     def __init__(
         self,
@@ -39,7 +42,7 @@ class Progress:
     ) -> None:
         self.total, self.label, self.unit, self.clock = total, label, unit, clock
         self.stream = sys.stderr if stream is None else stream
-        self.on_terminal = self.stream.isatty()
+        self.on_terminal = self.stream is not None and self.stream.isatty()
         self.wait = TERMINAL_SECONDS if self.on_terminal else LOG_SECONDS
         self.began = self.shown = clock()
         self.base: int | None = None  # what was done before this run began
@@ -67,7 +70,7 @@ class Progress:
 
     def close(self) -> None:
         """End a line that was left unfinished, so that what follows starts afresh."""
-        if self.width:
+        if self.stream is not None and self.width:
             self.stream.write("\n")
             self.stream.flush()
             self.width = 0
@@ -83,6 +86,8 @@ class Progress:
         return ", ".join(part for part in parts if part)
 
     def _write(self, line: str, finished: bool) -> None:
+        if self.stream is None:
+            return
         if not self.on_terminal:
             self.stream.write(line + "\n")
         else:
