@@ -194,3 +194,36 @@ def test_within_any_budget_the_text_is_complete(texts, script, budget, temperatu
     choices, _ = run(Scripted(script), budget, language, temperature=temperature)
     assert tuple(ids(choices)) in texts
     assert len(choices) <= budget
+
+
+def test_the_probability_of_a_choice_is_that_of_the_model_alone():
+    logits = np.log(np.array([0.1, 0.2, 0.3, 0.4], np.float32))
+    choice = Choice(B, logits, np.array([False, False, True, False]), 1)
+    assert choice.probability == pytest.approx(0.3, abs=1e-6)
+
+
+def test_a_choice_is_shown_without_its_arrays():
+    shown = repr(Choice(A, np.zeros(4, np.float32), np.ones(4, bool), 4))
+    assert shown == "Choice(token_id=1, legal=4, forced=False)"
+
+
+class DeadEnd(Language):
+    """A language in which nothing is legal after the first token."""
+
+    def mask(self, state):
+        return super().mask(state) & (len(state) == 0)
+
+
+def test_a_state_in_which_nothing_is_legal_is_an_error():
+    for budget in (1, 5):
+        with pytest.raises(GrammarError, match=r"state \(1,\).*no token is legal"):
+            run(Scripted([A]), budget, DeadEnd((A,)))
+
+
+def test_a_grammar_may_say_itself_that_a_text_without_eos_is_done():
+    class Done(DeadEnd):
+        def is_done(self, state):
+            return len(state) == 1
+
+    choices, reason = run(Scripted([A]), 5, Done((A,)))
+    assert (ids(choices), reason) == ([A], "grammar")

@@ -103,3 +103,23 @@ def test_a_grammar_from_a_schema_makes_valid_json(lm):
 def test_a_negative_budget_is_refused(lm):
     with pytest.raises(UsageError, match="-1"):
         lm.generate("x", max_new_tokens=-1)
+
+
+@pytest.mark.parametrize("prompt", [None, 3, b"x"])
+def test_a_prompt_that_is_no_text_is_refused(lm, prompt):
+    with pytest.raises(UsageError, match="prompt"):
+        lm.generate(prompt)
+    with pytest.raises(UsageError, match="prompt"):
+        next(stream(lm, prompt))
+
+
+@pytest.mark.parametrize("source", ["[0-9]+", {"type": "integer"}])
+def test_a_grammar_that_is_not_compiled_is_refused(lm, source):
+    with pytest.raises(UsageError, match=r"grammar\.compile"):
+        lm.generate("x", grammar=source)
+
+
+@pytest.mark.parametrize("budget", [1.5, None, "3"])
+def test_a_budget_that_is_no_whole_number_is_refused(lm, budget):
+    with pytest.raises(UsageError, match="max_new_tokens"):
+        lm.generate("x", max_new_tokens=budget)

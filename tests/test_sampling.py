@@ -151,3 +151,35 @@ def test_a_masked_token_is_never_picked_and_logits_stay(
     picked = Sampler(temperature, top_k, top_p, seed).pick(row)
     assert row[picked] > -INF
     assert np.array_equal(row, before)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"seed": -1},
+        {"seed": 1.5},
+        {"seed": None},
+        {"seed": True},
+        {"top_k": 2.0},
+        {"temperature": 1e39},
+        {"temperature": 10**400},
+        {"temperature": "warm"},
+        {"temperature": None},
+        {"top_p": "all"},
+    ],
+    ids=str,
+)
+def test_a_setting_of_the_wrong_kind_is_named_with_what_was_given(setting):
+    ((name, value),) = setting.items()
+    with pytest.raises(UsageError, match=name) as caught:
+        Sampler(**setting)
+    assert "warm" not in setting.values() or repr(value) in str(caught.value)
+
+
+def test_numbers_of_numpy_are_settings_too():
+    sampler = Sampler(np.float32(1), np.int64(1), np.float32(1), np.int64(3))
+    assert sampler.pick(f32(0, 1)) == 1
+
+
+def test_the_highest_temperature_is_no_warning():
+    assert Sampler(1e6).pick(f32(0, -INF)) == 0

@@ -74,4 +74,13 @@ def test_any_pieces_give_the_text_before_the_first_stop_string(stops, pieces):
         first = text[: ends[0]]  # as soon as one is complete, the text ends before it
         starts = [first.find(s) for s in stops if s in first]
         assert not any(stop in out for stop in stops)
-        assert len(out) <= min(starts)
+        assert len(out) == min(starts)
+
+
+@pytest.mark.parametrize("pieces", [["abcd"], ["abc", "d"], ["a", "b", "c", "d"]])
+def test_the_stop_string_that_is_complete_first_wins_whatever_the_pieces(pieces):
+    assert "".join(let_through(["abcd", "bc"], pieces)) == "a"
+
+
+def test_of_two_stop_strings_complete_at_once_the_longer_wins():
+    assert let_through(["bc", "abc"], ["xabc"]) == ["x"]

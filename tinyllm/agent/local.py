@@ -94,6 +94,10 @@ class OneLine:
             raise GrammarError(f"token {token_id} cannot stand in a free line")
         return int(token_id in self.breaks)
 
+    def is_done(self, state: int) -> bool:
+        """Whether the line has ended, after which nothing is legal."""
+        return state == 1
+
     def finish(self, state: int) -> tuple[int, ...]:
         """The shortest completion: a line may stop anywhere, so none is needed."""
         return ()

@@ -7,14 +7,14 @@ legal. `stream` turns that into text as it comes, `generate` into one `Generatio
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tinyllm.decode.sampling import Sampler, softmax
+from tinyllm.decode.sampling import Sampler, softmax, whole
 from tinyllm.decode.session import Session
 from tinyllm.decode.stop import StopStrings
 from tinyllm.decode.threads import one_blas_thread
@@ -29,7 +29,11 @@ Mask = NDArray[np.bool_]
 
 
 class Grammar(Protocol):
-    """What says which tokens are legal; a state is any immutable, hashable value."""
+    """What says which tokens are legal; a state is any immutable, hashable value.
+
+    A complete text after which no token is legal, not even eos, needs a further method
+    `is_done(state)` that says so; without it such a state is an error.
+    """
 
     def start(self) -> Any:
         """Return the state before the first token."""
@@ -54,8 +58,8 @@ class Choice:
     """
 
     token_id: int
-    logits: Array
-    mask: Mask | None = None
+    logits: Array = field(repr=False)
+    mask: Mask | None = field(default=None, repr=False)
     legal: int | None = None
     forced: bool = False
 
@@ -63,6 +67,11 @@ class Choice:
     def wanted(self) -> int:
         """Return the id that the model alone would have put first."""
         return int(self.logits.argmax())
+
+    @cached_property
+    def probability(self) -> float:
+        """Return the probability that the model alone gave to the token."""
+        return float(softmax(self.logits)[self.token_id])
 
     @cached_property
     def mass_kept(self) -> float | None:
@@ -98,7 +107,7 @@ def choose_tokens(
     An eos id ends the text and is not yielded. With a grammar its shortest completion
     is yielded in time, so that a text within the budget is complete. The generator's
     return value is the reason why it ended. Raises GrammarError or ContextFullError
-    where not even the shortest text fits.
+    where not even the shortest text fits, GrammarError in a state without legal tokens.
     """
     budget = min(max_new_tokens, session.room)
     full = "length" if budget == max_new_tokens else "context"
@@ -139,7 +148,7 @@ def _legal(
     forced: tuple[int, ...] = ()
     for left in range(budget, 0, -1):
         mask = grammar.mask(state)
-        if _must_end(mask, session):
+        if _must_end(grammar, state, session):
             return "grammar"
         if last:
             logits = session.extend(last)
@@ -158,13 +167,22 @@ def _legal(
         yield Choice(token_id, logits, mask, legal, is_forced)
         state = grammar.advance(state, token_id)
         last = [token_id]
-    return "grammar" if _must_end(grammar.mask(state), session) else ""
+    return "grammar" if _must_end(grammar, state, session) else ""
 
 
-def _must_end(mask: Mask, session: Session) -> bool:
-    """Return whether nothing but an eos id is legal."""
-    ends = sum(bool(mask[i]) for i in session.eos_ids)
-    return ends == int(np.count_nonzero(mask))
+def _must_end(grammar: Grammar, state: Any, session: Session) -> bool:
+    """Return whether nothing but an eos id is legal; GrammarError at a dead end."""
+    mask = grammar.mask(state)
+    legal = int(np.count_nonzero(mask))
+    if legal:
+        return legal == sum(bool(mask[i]) for i in session.eos_ids)
+    is_done = getattr(grammar, "is_done", None)
+    if is_done is not None and is_done(state):
+        return True
+    raise GrammarError(
+        f"in state {state!r:.80} of the grammar no token is legal and the text is not "
+        "complete: let mask allow eos there, or is_done(state) say that it is"
+    )
 
 
 def stream(
@@ -183,8 +201,14 @@ def stream(
     Only whole characters, and nothing that may still turn out to be a stop string.
     Raises UsageError, ContextFullError or GrammarError.
     """
-    if max_new_tokens < 0:
-        raise UsageError(f"max_new_tokens must be 0 or more, not {max_new_tokens}")
+    max_new_tokens = whole("max_new_tokens", max_new_tokens)
+    if not isinstance(prompt, str):
+        raise UsageError(f"the prompt must be a text, not {type(prompt).__name__}")
+    if isinstance(grammar, str | dict):
+        raise UsageError(
+            f"a grammar must be compiled, not {grammar!r:.40}: give "
+            "tinyllm.grammar.compile(source, lm.tokenizer)"
+        )
     sampler = Sampler(temperature, top_k, top_p, seed)
     watch, characters = StopStrings(stop), TextStream(lm.tokenizer)
     token_ids: list[int] = []

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from tinyllm.errors import InferenceError, UsageError
 
 Array = NDArray[np.float32]
+MAX_TEMPERATURE = 1e6  # beyond, all tokens are equally likely anyway
 GREEDY_BELOW = 0.01  # a temperature under this is argmax, without a division
 
 
@@ -65,16 +66,10 @@ class Sampler:
         top_p: float = 1.0,
         seed: int = 0,
     ) -> None:
-        if not 0.0 <= temperature < math.inf:
-            raise UsageError(f"temperature must be 0 or more, not {temperature}")
-        if top_k < 0:
-            raise UsageError(f"top_k must be 0 (off) or more, not {top_k}")
-        if not 0.0 <= top_p <= 1.0:
-            raise UsageError(f"top_p must lie from 0 to 1, not {top_p}")
-        self.temperature = temperature
-        self.top_k = top_k
-        self.top_p = top_p
-        self._random = np.random.default_rng(seed)
+        self.temperature = in_range("temperature", temperature, MAX_TEMPERATURE)
+        self.top_k = whole("top_k", top_k)
+        self.top_p = in_range("top_p", top_p, 1.0)
+        self._random = np.random.default_rng(whole("seed", seed))
 
     def pick(self, logits: Array) -> int:
         """Return a token id for logits (V,), which stay as they are.
@@ -92,6 +87,21 @@ class Sampler:
         sums = np.cumsum(kept[:n])
         drawn = np.searchsorted(sums, self._random.random() * sums[-1], side="right")
         return int(ids[min(int(drawn), n - 1)])
+
+
+def whole(name: str, value: int) -> int:
+    """Return the value; UsageError unless it is a whole number of 0 or more."""
+    if isinstance(value, int | np.integer) and type(value) is not bool and value >= 0:
+        return int(value)
+    raise UsageError(f"{name} must be a whole number of 0 or more, not {value!r}")
+
+
+def in_range(name: str, value: float, largest: float) -> float:
+    """Return the value; UsageError unless it is a number from 0 to the largest."""
+    numbers = int | float | np.integer | np.floating
+    if isinstance(value, numbers) and 0.0 <= value <= largest:
+        return float(value)
+    raise UsageError(f"{name} must be a number from 0 to {largest:g}, not {value!r}")
 
 
 def _largest(logits: Array) -> np.float32:

@@ -11,7 +11,11 @@ from tinyllm.errors import UsageError
 
 
 class StopStrings:
-    """Lets a text through up to the first stop string; `stopped` says it was met."""
+    """Lets a text through up to the first stop string; `stopped` says it was met.
+
+    The one that is complete first counts, and of those complete at once the longest:
+    so the result depends on the text alone, not on the pieces in which it comes.
+    """
 
     def __init__(self, stops: Sequence[str]) -> None:
         self.stops = (stops,) if isinstance(stops, str) else tuple(stops)
@@ -28,11 +32,12 @@ class StopStrings:
         ['The quick br', '', '']
         """
         text = self._held + piece
-        found = [at for at in map(text.find, self.stops) if at >= 0]
+        starts = [(text.find(stop), len(stop)) for stop in self.stops]
+        found = [(at + length, at) for at, length in starts if at >= 0]
         if found:
             self.stopped = True
             self._held = ""
-            return text[: min(found)]
+            return text[: min(found)[1]]
         keep = max((_overlap(text, stop) for stop in self.stops), default=0)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep]
