@@ -104,3 +104,17 @@ def test_a_tree_nested_ten_thousand_deep_does_not_overflow() -> None:
     for _ in range(10_000):
         tree = Sequence((tree,))
     assert accepts(Automaton(tree), b"a")
+
+
+def test_optional_repetitions_inside_each_other_are_one_repetition() -> None:
+    automaton = Automaton(parse("(([a-z]?){100}){100}"))
+    automaton.complete()
+    assert automaton.n_states == 10_002
+    twice = Automaton(parse("((ab){0,2}){2}"))
+    assert [n for n in range(7) if accepts(twice, b"ab" * n)] == [0, 1, 2, 3, 4]
+
+
+def test_states_that_hold_too_many_nodes_are_an_error_that_names_the_cause() -> None:
+    automaton = Automaton(parse("(([a-z]?[0-9]?){100}){40}"))
+    with pytest.raises(GrammarError, match=r"too much work.*may be empty"):
+        automaton.complete()

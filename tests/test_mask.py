@@ -43,7 +43,10 @@ def is_list_of_ints(text: str) -> bool:
 
 
 def is_number(text: str) -> bool:
-    return is_json(text, int) or is_json(text, float)
+    """Any JSON number whose exponent has at most three digits and is at most 199."""
+    digits = text.partition("e")[2].lstrip("-")
+    small = len(digits) <= 3 and int(digits or "0") <= 199 if digits.isdigit() else True
+    return small and (is_json(text, int) or is_json(text, float))
 
 
 def matches(pattern: str) -> Callable[[str], bool]:

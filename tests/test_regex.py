@@ -144,3 +144,16 @@ def test_a_hundred_thousand_brackets_are_an_error_and_no_overflow() -> None:
     parse("(" * MAX_DEPTH + "a" + ")" * MAX_DEPTH)
     with pytest.raises(GrammarError, match="deep"):
         parse("(" * 100_000)
+
+
+@pytest.mark.parametrize("pattern", ["[a\ud800]", "[\ud800-\udfff]", "\\\ud800"])
+def test_a_surrogate_in_a_class_or_escape_is_refused(pattern: str) -> None:
+    with pytest.raises(GrammarError, match="a surrogate") as caught:
+        parse(pattern)
+    assert str(caught.value).encode()
+
+
+@pytest.mark.parametrize("pattern", [r"\01", r"[\07]"])
+def test_a_digit_after_the_escape_of_nul_is_refused(pattern: str) -> None:
+    with pytest.raises(GrammarError, match=r"x00"):
+        parse(pattern)

@@ -227,7 +227,7 @@ REFUSED: list[tuple[Any, str]] = [
     ({"type": "string", "minLength": -1}, "#: minLength must be a count"),
     ({"type": "string", "minLength": True}, "#: minLength must be a number"),
     ({"type": "string", "maxLength": float("inf")}, "#: maxLength must be a count"),
-    ({"type": "string", "maxLength": 10**6}, "#: minLength or maxLength needs"),
+    ({"type": "string", "maxLength": 10**5}, "#: minLength or maxLength needs"),
     ({"type": []}, "#: type is an empty list"),
     ({}, "#: no type"),
     (True, "#: a schema must be a dict"),
@@ -279,3 +279,42 @@ def test_an_enum_of_a_thousand_and_a_hundred_tools_are_read() -> None:
     tools = [closed({"tool": {"const": word}}, "tool") for word in words[:100]]
     assert allows({"anyOf": tools}, '{"tool":"word42"}')
     assert not allows({"anyOf": tools}, '{"tool":"word100"}')
+
+
+def test_every_number_that_the_grammar_writes_is_finite() -> None:
+    largest = "9" * 20 + ".9e199"
+    assert allows(NUMBER, largest)
+    assert json.loads(largest) < float("inf")
+    for refused in ("1e999", "1e200", "9" * 21, "1e0001"):
+        assert not allows(NUMBER, refused)
+    assert allows(NUMBER, "1e-199")
+
+
+def nested(depth: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("schema", "named"),
+    [
+        (closed({"a": STRING}) | {"required": [[1]]}, "#: required"),
+        ({"type": "string", "minLength": 10**5000}, "#: minLength"),
+        ({"type": "string", "minLength": -(10**5000)}, "#: minLength"),
+        ({"type": "array", "items": STRING, "maxItems": 10**5000}, "#: maxItems"),
+        ({"const": 10**5000}, "#: const holds <int"),
+        ({"const": nested(5000)}, "#: const holds <list"),
+        ({10**5000: 1, "type": "string"}, "#: a keyword must be a text"),
+        (closed({"\ud800": STRING}), r"\\ud800"),
+        (nested(5000), "#: a schema must be a dict"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "schema",
+)
+def test_what_cannot_be_shown_is_refused_with_a_message_that_can_be(
+    schema: Any, named: str
+) -> None:
+    with pytest.raises(GrammarError, match=named) as caught:
+        parse(schema)
+    assert str(caught.value).encode()

@@ -28,6 +28,7 @@ from tinyllm.grammar.expression import (
 
 DEAD = 0  # the state from which no accepting state can be reached
 MAX_STATES = 20_000
+MAX_WORK = 4_000_000  # graph nodes and bytes looked at while states are made
 States = npt.NDArray[np.int32]
 
 
@@ -83,6 +84,7 @@ def _chain(
 
 def _repeat(graph: Graph, node: Repetition, source: int, target: int) -> Work:
     work: Work = []
+    node = _flat(node)
     copies = node.least if node.most is None else node.most
     for done in range(copies):
         if done >= node.least:
@@ -97,6 +99,27 @@ def _repeat(graph: Graph, node: Repetition, source: int, target: int) -> Work:
         source = hub
     graph.free[source].append(target)
     return work
+
+
+def _flat(node: Repetition) -> Repetition:
+    """The same repetition without optional ones directly inside: (x?){9} is x{0,9}.
+
+    Each copy of (x?){9} would see all that follow, which is quadratic; x{0,9} is not.
+    """
+    outer = [node]
+    while isinstance(outer[-1].body, Repetition):
+        outer.append(outer[-1].body)
+    flat = outer.pop()
+    for node in reversed(outer):
+        if flat.least > 0:
+            flat = Repetition(flat, node.least, node.most)
+        elif node.most == 0 or flat.most == 0:
+            flat = Repetition(flat.body, 0, 0)
+        else:
+            endless = node.most is None or flat.most is None
+            most = None if endless else (node.most or 0) * (flat.most or 0)
+            flat = Repetition(flat.body, 0, most)
+    return flat
 
 
 def _productive(graph: Graph) -> list[bool]:
@@ -131,6 +154,7 @@ class Automaton:
         self._nodes: list[frozenset[int]] = []
         self._moves: list[dict[int, int] | None] = []
         self._n_unknown = 0
+        self._work = 0
         self._table = np.zeros((64, 256), np.int32)  # (states, 256)
         self.accepting: list[bool] = []
         self._state(())
@@ -160,7 +184,7 @@ class Automaton:
         return self._table[states, data]  # (N,)
 
     def complete(self) -> None:
-        """Make every state; GrammarError if there are more than MAX_STATES."""
+        """Make every state; GrammarError beyond MAX_STATES or MAX_WORK."""
         state = 0
         while state < self.n_states:
             self.moves(state)
@@ -170,6 +194,7 @@ class Automaton:
         targets: dict[int, list[int]] = {}
         for node in self._nodes[state]:
             for allowed, target in self._graph.edges[node]:
+                self._count(len(allowed))
                 for byte in allowed:
                     targets.setdefault(byte, []).append(target)
         known: dict[tuple[int, ...], int] = {}
@@ -200,8 +225,18 @@ class Automaton:
                 if node not in seen and self._productive[node]:
                     seen.add(node)
                     work.append(node)
+        self._count(len(seen))
         # Only these tell two sets apart: what can be read next, and may the text end.
         return frozenset(n for n in seen if n == 1 or self._graph.edges[n])
+
+    def _count(self, work: int) -> None:
+        self._work += work
+        if self._work > MAX_WORK:
+            raise GrammarError(
+                "the automaton is too much work: its states hold too many nodes, most "
+                "often a counted repetition of what may be empty, as in "
+                "([a-z]?[0-9]?){1000}; lower the count or let the body not be empty"
+            )
 
     def _add(self, closure: frozenset[int]) -> None:
         if self.n_states >= MAX_STATES:

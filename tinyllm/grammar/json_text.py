@@ -2,7 +2,9 @@
 
 Public: BOOLEAN, NULL, INTEGER, NUMBER, string, spelled, array, object_of.
 
-An integer is written without fraction or exponent (1, not 1.0 or 1e0). A string may use
+An integer is written without fraction or exponent (1, not 1.0 or 1e0). A number has at
+most 20 digits before the point and an exponent from -199 to 199 of at most three
+digits, so that each one that can be written is finite in a double. A string may use
 every escape of the RFC; raw control characters, ill-formed UTF-8 and lone surrogates,
 also as escapes, are never legal. A given value or key has one spelling only.
 """
@@ -35,7 +37,9 @@ _QUOTE, _COMMA, _COLON = literal('"'), literal(","), literal(":")
 BOOLEAN = parse("true|false")
 NULL = literal("null")
 INTEGER = parse(_INTEGER)
-NUMBER = parse(rf"{_INTEGER}(\.[0-9]+)?([eE][-+]?[0-9]+)?")
+NUMBER = parse(
+    r"-?(0|[1-9][0-9]{0,19})(\.[0-9]+)?([eE][-+]?([0-9]{1,2}|[01][0-9]{2}))?"
+)
 _RAW = code_points(complement([(0, 0x1F), (0x22, 0x22), (0x5C, 0x5C)]))
 _CHARACTER = Alternation((_RAW, parse(_ESCAPE)))
 

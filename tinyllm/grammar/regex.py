@@ -69,7 +69,8 @@ def parse(pattern: str) -> Expression:
 
 
 def _short(pattern: str) -> str:
-    return pattern if len(pattern) <= 60 else pattern[:57] + "..."
+    short = pattern if len(pattern) <= 60 else pattern[:57] + "..."
+    return short.encode("utf-8", "backslashreplace").decode()  # lone surrogates
 
 
 @dataclass
@@ -103,7 +104,13 @@ class _Parser:
         if self.position >= len(self.pattern):
             raise self.error(f"the end of {inside}", "it is not complete")
         self.position += 1
-        return self.pattern[self.position - 1]
+        return self.real(self.pattern[self.position - 1])
+
+    def real(self, char: str) -> str:
+        """The character itself, if it is one."""
+        if "\ud800" <= char <= "\udfff":
+            raise self.error("a surrogate", "it has no UTF-8 bytes")
+        return char
 
     def at_end(self) -> bool:
         """Whether nothing is left but a final $."""
@@ -174,9 +181,7 @@ class _Parser:
         if self.take("\\"):
             return code_points(self.escape())
         self.position += 1
-        if "\ud800" <= char <= "\udfff":
-            raise self.error("a surrogate", "it has no UTF-8 bytes")
-        return literal(char)
+        return literal(self.real(char))
 
     def group(self) -> Expression:
         """What stands in parentheses, the first of them behind us."""
@@ -227,6 +232,10 @@ class _Parser:
             return [self.hex_escape(char)]
         if char in "123456789":
             raise self.error(f"the backreference \\{char}")
+        if char == "0" and self.pattern[self.position : self.position + 1].isdigit():
+            raise self.error(
+                "a digit after \\0", r"write \x00 for NUL, \xhh for others"
+            )
         if char in _CONTROLS:
             return [(_CONTROLS[char], _CONTROLS[char])]
         if char.isalnum():

@@ -23,7 +23,12 @@ from typing import Any
 
 from tinyllm.errors import GrammarError
 from tinyllm.grammar import json_text
-from tinyllm.grammar.expression import Alternation, Expression, check_size
+from tinyllm.grammar.expression import (
+    MAX_SIZE,
+    Alternation,
+    Expression,
+    check_size,
+)
 
 MAX_DEPTH = 200  # schemas inside schemas
 
@@ -55,7 +60,7 @@ def parse(schema: Schema, path: str = "#", depth: int = 0) -> Expression:
     Raises GrammarError, which names keyword and path, for what cannot be enforced.
     """
     if not isinstance(schema, Mapping):
-        raise _refuse(path, f"a schema must be a dict, not {schema!r:.40}")
+        raise _refuse(path, f"a schema must be a dict, not {_shown(schema)}")
     if depth > MAX_DEPTH:
         raise _refuse(path[:80], f"schemas are nested more than {MAX_DEPTH} deep")
     if "const" in schema or "enum" in schema:
@@ -68,7 +73,16 @@ def parse(schema: Schema, path: str = "#", depth: int = 0) -> Expression:
 
 
 def _refuse(path: str, what: str) -> GrammarError:
-    return GrammarError(f"{path}: {what}")
+    message = f"{path}: {what}".encode("utf-8", "backslashreplace")  # lone surrogates
+    return GrammarError(message.decode())
+
+
+def _shown(value: object) -> str:
+    """The value for a message, cut; its type if it is too large or deep to be shown."""
+    try:
+        return f"{value!r:.40}"
+    except (ValueError, RecursionError):
+        return f"<{type(value).__name__} too large to show>"
 
 
 def _one_of(options: list[Expression]) -> Expression:
@@ -77,6 +91,8 @@ def _one_of(options: list[Expression]) -> Expression:
 
 def _only(schema: Schema, used: set[str], path: str) -> None:
     for keyword in schema:
+        if not isinstance(keyword, str):
+            raise _refuse(path, f"a keyword must be a text, not {_shown(keyword)}")
         if keyword not in used | _SILENT:
             others = ", ".join(sorted(used & set(schema)))
             beside = f" beside {others}" if others else ""
@@ -91,7 +107,9 @@ def _types(schema: Schema, path: str) -> list[str]:
     names = given if isinstance(given, list) else [given]
     for name in names:
         if not isinstance(name, str) or name not in _KEYWORDS:
-            raise _refuse(path, f"type {name!r} is none of {', '.join(_KEYWORDS)}")
+            raise _refuse(
+                path, f"type {_shown(name)} is none of {', '.join(_KEYWORDS)}"
+            )
     if not names:
         raise _refuse(path, "type is an empty list, which allows nothing")
     return names
@@ -103,7 +121,7 @@ def _values(schema: Schema, path: str) -> Expression:
     _only(schema, {"type", keyword}, path)
     values = schema["enum"] if keyword == "enum" else [schema["const"]]
     if not isinstance(values, list):
-        raise _refuse(path, f"enum must be a list, not {values!r:.40}")
+        raise _refuse(path, f"enum must be a list, not {_shown(values)}")
     names = _types(schema, path) if "type" in schema else list(_KEYWORDS)
     options = []
     for value in values:
@@ -120,7 +138,7 @@ def _spelling(value: object, path: str, keyword: str) -> Expression:
         return json_text.spelled(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise _refuse(
-            path, f"{keyword} holds {value!r:.40}, which cannot be written as JSON"
+            path, f"{keyword} holds {_shown(value)}, which cannot be written as JSON"
         ) from error
 
 
@@ -149,9 +167,12 @@ def _bounds(schema: Schema, least: str, most: str, path: str) -> tuple[int, int 
         if keyword in schema:
             value = schema[keyword]
             if isinstance(value, bool) or not isinstance(value, int | float):
-                raise _refuse(path, f"{keyword} must be a number, not {value!r:.40}")
+                raise _refuse(path, f"{keyword} must be a number, not {_shown(value)}")
             if value < 0 or (isinstance(value, float) and not value.is_integer()):
-                raise _refuse(path, f"{keyword} must be a count, not {value!r:.40}")
+                raise _refuse(path, f"{keyword} must be a count, not {_shown(value)}")
+            if value > MAX_SIZE:
+                what = f"{_shown(value)} needs more than {MAX_SIZE:,} automaton nodes"
+                raise _refuse(path, f"{keyword} {what}")
             bounds[i] = int(value)
     low, high = bounds[0] or 0, bounds[1]
     if high is not None and low > high:
@@ -181,12 +202,12 @@ def _object(schema: Schema, path: str, depth: int) -> Expression:
     if not isinstance(properties, Mapping) or not isinstance(required, list):
         raise _refuse(path, "properties must be a dict and required a list")
     for name in required:
-        if name not in properties:
-            raise _refuse(path, f"required names {name!r:.40}, not one of properties")
+        if not isinstance(name, str) or name not in properties:
+            raise _refuse(path, f"required names {_shown(name)}, not one of properties")
     members = []
     for key, value in properties.items():
         if not isinstance(key, str):
-            raise _refuse(path, f"properties has the key {key!r:.40}, not a string")
+            raise _refuse(path, f"properties has the key {_shown(key)}, not a string")
         at = f"{path}/properties/{key.replace('~', '~0').replace('/', '~1')}"
         _spelling(key, at, "properties")
         members.append((key, parse(value, at, depth + 1), key in required))
