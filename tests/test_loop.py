@@ -335,3 +335,14 @@ def test_tools_without_an_answer_are_refused_before_the_first_step(constrain):
 def test_a_task_that_is_no_text_is_refused(task):
     with pytest.raises(UsageError, match="task"):
         Agent(ScriptedLM(), TWO).run(task)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"max_steps": "3"}, {"max_steps": None}, {"observation_limit": 1.5}]
+    + [{"tools": [tools.calc, tools.answer]}],
+    ids=str,
+)
+def test_an_option_of_the_wrong_kind_is_refused_by_name(options):
+    with pytest.raises(UsageError, match=next(iter(options))):
+        Agent(ScriptedLM(), **options)

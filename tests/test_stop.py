@@ -52,7 +52,7 @@ def test_a_single_string_is_one_stop_string():
     assert let_through("ab", ["xab"]) == ["x"]
 
 
-@pytest.mark.parametrize("stops", ["", [""], ["a", ""], [3]])
+@pytest.mark.parametrize("stops", ["", [""], ["a", ""], [3], 3, None])
 def test_an_empty_stop_string_is_refused(stops):
     with pytest.raises(UsageError):
         StopStrings(stops)

@@ -161,8 +161,11 @@ class Agent:
         observation_limit: int = protocol.OBSERVATION_LIMIT,
         **options: Any,
     ) -> None:
-        if max_steps < 1 or observation_limit < 1:
-            raise UsageError("max_steps and observation_limit must be 1 or more")
+        limits = max_steps, observation_limit
+        if not all(isinstance(n, int) and n >= 1 for n in limits):
+            raise UsageError(
+                f"max_steps and observation_limit must be 1 or more, not {limits!r:.40}"
+            )
         self.backend: Backend = _backend(lm_or_backend, tools, options)
         self.max_steps = max_steps
         self.observation_limit = observation_limit
@@ -260,6 +263,10 @@ class Agent:
 
 def _backend(thing: Any, tools: Registry | None, options: dict[str, Any]) -> Backend:
     """The thing itself if it is a backend, else a local one around it."""
+    if tools is not None and not isinstance(tools, Registry):
+        raise UsageError(
+            f"tools must be a Registry, not {tools!r:.40}: write Registry([...])"
+        )
     if not hasattr(thing, "thought"):
         mine = default() if tools is None else tools
         return LocalBackend(thing, mine, **options)

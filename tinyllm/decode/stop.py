@@ -18,6 +18,8 @@ class StopStrings:
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
+        if not isinstance(stops, Sequence):
+            raise UsageError(f"stop must be a list of strings, not {stops!r:.40}")
         self.stops = (stops,) if isinstance(stops, str) else tuple(stops)
         if not all(isinstance(stop, str) and stop for stop in self.stops):
             raise UsageError(f"stop strings must not be empty: {self.stops!r}")
