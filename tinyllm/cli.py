@@ -213,8 +213,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         where = f"{error.filename}: " if error.filename else ""
         return _complain(f"{where}{error.strerror or error}", 1)
     except KeyboardInterrupt:
-        print("\ntinyllm: stopped", file=sys.stderr)
-        return 130
+        return _complain("stopped", 130)
 
 
 def _complain(error: object, code: int) -> int:
