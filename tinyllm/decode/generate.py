@@ -202,13 +202,7 @@ def stream(
     Raises UsageError, ContextFullError or GrammarError.
     """
     max_new_tokens = whole("max_new_tokens", max_new_tokens)
-    if not isinstance(prompt, str):
-        raise UsageError(f"the prompt must be a text, not {type(prompt).__name__}")
-    if isinstance(grammar, str | dict):
-        raise UsageError(
-            f"a grammar must be compiled, not {grammar!r:.40}: give "
-            "tinyllm.grammar.compile(source, lm.tokenizer)"
-        )
+    _check_kinds(prompt, grammar)
     sampler = Sampler(temperature, top_k, top_p, seed)
     watch, characters = StopStrings(stop), TextStream(lm.tokenizer)
     token_ids: list[int] = []
@@ -233,6 +227,16 @@ def stream(
         yield pieces[-1]
     reason = "stop" if watch.stopped else reason
     return Generation("".join(pieces), tuple(token_ids), reason)
+
+
+def _check_kinds(prompt: object, grammar: object) -> None:
+    if not isinstance(prompt, str):
+        raise UsageError(f"the prompt must be a text, not {type(prompt).__name__}")
+    if isinstance(grammar, str | dict):
+        raise UsageError(
+            f"a grammar must be compiled, not {grammar!r:.40}: give "
+            "tinyllm.grammar.compile(source, lm.tokenizer)"
+        )
 
 
 def generate(lm: Engine, prompt: str, **options: Any) -> Generation:
