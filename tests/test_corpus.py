@@ -16,7 +16,7 @@ from tinyllm.agent.tools import Registry
 from tinyllm.train import corpus
 from tinyllm.train.tasks import SIGNATURES, Task, make
 
-SAME_CORPUS = "fe50c5b88191a09af35d809fbe654c6574d9fbc80f97e055f16b91e93bdcb3e0"
+SAME_CORPUS = "7bfbab95be792b924055ae5946ec0a466f61337c0f7f466d98a40ed64b716cd7"
 
 
 def test_the_same_corpus_is_generated_on_every_machine():

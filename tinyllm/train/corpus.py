@@ -21,12 +21,12 @@ from tinyllm.train.stories import story
 from tinyllm.train.tasks import Task, Tools, make
 
 Mix = dict[str, float]
-AGENT: Mix = {"calc": 0.18, "read": 0.14, "read_calc": 0.15, "direct": 0.13} | {
-    "list": 0.11,
+AGENT: Mix = {"calc": 0.16, "read": 0.14, "read_calc": 0.12, "direct": 0.11} | {
+    "list": 0.09,
     "remember": 0.05,
-    "lookup": 0.07,
-    "no_tool": 0.10,
-    "story": 0.07,
+    "lookup": 0.13,
+    "no_tool": 0.15,
+    "story": 0.05,
 }
 STORIES: Mix = {"story": 1.0}
 

@@ -82,7 +82,7 @@ class Recipe:
 
 
 RECIPES = {
-    "agent": Recipe("agent", 4500, restart=3000),
+    "agent": Recipe("agent", 5000, restart=3000),
     "stories": Recipe("stories", 300),
 }
 MIXES: dict[str, Mix] = {"agent": AGENT, "stories": STORIES}

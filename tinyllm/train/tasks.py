@@ -1,8 +1,8 @@
 """The task families that the embedded model learns, as scripts of right moves.
 
 `make(family, rng, held)` returns one `Task`: a tool list, a question, the files it
-needs and the moves that solve it. FAMILIES names them all. A held-out task differs
-from every training task in its numbers, its names and its phrasing.
+needs and the moves that solve it. FAMILIES names them all. The numbers, made-up
+names and phrasings of a held-out task occur in no training task.
 """
 
 from __future__ import annotations
