@@ -46,7 +46,9 @@ def test_json_holds_the_same_run(capsys):
 
 
 def test_the_root_is_where_files_are_read(capsys, tmp_path):
-    (tmp_path / "notes.txt").write_text("Lily hid a blue kite in the garden.\n", encoding="utf-8")
+    (tmp_path / "notes.txt").write_text(
+        "Lily hid a blue kite in the garden.\n", encoding="utf-8"
+    )
     _, out, _ = run(capsys, "agent", "Read notes.txt.", "--root", str(tmp_path))
     assert "ANSWER: Lily hid a blue kite in the garden." in out
 
