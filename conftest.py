@@ -20,8 +20,8 @@ os.environ["no_proxy"] = os.environ["NO_PROXY"] = "127.0.0.1,localhost,::1"
 # One kernel and one test at a time are faster on one BLAS thread than on all of them.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-# A deadline is a timed assertion, and fails on a busy machine. CI tries the same examples
-# each time, so that it fails for what was changed; everywhere else they are new ones.
+# A deadline is a timed assertion, and fails on a busy machine. CI tries the same
+# examples each time, so that it fails for what was changed; elsewhere they are new.
 same = os.environ.get("TINYLLM_CI") == "1"
 settings.register_profile("tinyllm", deadline=None, derandomize=same)
 settings.load_profile("tinyllm")
