@@ -18,7 +18,6 @@ from collections.abc import Callable
 
 POSITION = 200
 TASK = "What is 4871 * 209?"
-GOAL_LOAD = "goal: 100 ms or less"
 
 
 def environment() -> dict[str, str]:
@@ -65,6 +64,15 @@ def share(part: list[float], whole: list[float]) -> float:
     return statistics.median(p / w for p, w in zip(part, whole, strict=True))
 
 
+def load_row() -> None:
+    """Print how long loading takes once everything is imported (in a child process)."""
+    import tinyllm
+
+    (loads,) = interleaved(tinyllm.load, rounds=9, repeat=1)
+    took = f"{statistics.median(loads) * 1e3:.0f} ms"
+    row("load the embedded model", took, "goal: 100 ms or less")
+
+
 def decode_table() -> None:
     """Print the decode step, its ceiling and the mask (runs in a child process)."""
     import numpy as np
@@ -73,10 +81,6 @@ def decode_table() -> None:
     from tinyllm.model.layers import linear
 
     lm = tinyllm.load(exact=False)
-    (loads,) = interleaved(tinyllm.load, rounds=9, repeat=1)
-    row(
-        "load the embedded model", f"{statistics.median(loads) * 1e3:.0f} ms", GOAL_LOAD
-    )
     session = lm.session()
     ids = np.random.default_rng(0).integers(3, lm.tokenizer.vocab_size, POSITION)
     session.feed([int(i) for i in ids])
@@ -158,4 +162,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    decode_table() if sys.argv[1:] == ["--decode"] else main()
+    if sys.argv[1:] == ["--decode"]:
+        load_row()
+        decode_table()
+    else:
+        main()
