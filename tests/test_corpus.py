@@ -111,7 +111,7 @@ def test_the_tool_list_is_written_as_the_registry_writes_it(tmp_path):
         + [tools.remember(), tools.answer]
     )
     signatures = {tool.name: SIGNATURES[tool.name] for tool in own}
-    assert corpus.describe(signatures) == own.describe()
+    assert protocol.describe(signatures) == own.describe()
 
 
 class Actor:

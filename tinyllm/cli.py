@@ -145,27 +145,20 @@ def parser() -> argparse.ArgumentParser:
 def _sampling_options(option: Any) -> None:
     option("--model", default="agent", help="name or folder (agent, the one inside)")
     option("--temperature", type=float, default=0.0, help="0 takes the likeliest token")
-    option(
-        "--seed",
-        type=whole,
-        default=0,
-        help="chooses the dice of temperature",
-    )
+    option("--seed", type=whole, default=0, help="chooses the dice of temperature")
     option("--json", action="store_true", help="print JSON for programs")
 
 
-def whole(text: str) -> int:
-    """A whole number of 0 or more; ValueError tells argparse to complain."""
-    if (number := int(text)) < 0:
+def whole(text: str, least: int = 0) -> int:
+    """A whole number of `least` or more; ValueError tells argparse to complain."""
+    if (number := int(text)) < least:
         raise ValueError
     return number
 
 
 def positive(text: str) -> int:
     """A whole number of 1 or more; ValueError tells argparse to complain."""
-    if (number := int(text)) < 1:
-        raise ValueError
-    return number
+    return whole(text, 1)
 
 
 def _agent_options(option: Any) -> None:

@@ -1,6 +1,6 @@
 """The agent's protocol: which pieces a transcript is made of, and how a call is read.
 
-Public: `prompt_ids`, `prompt_pieces`, `encode_pieces`, `clean_task`,
+Public: `prompt_ids`, `prompt_pieces`, `describe`, `encode_pieces`, `clean_task`,
 `one_line`, `observation_literal`, `call_text`, `parse_call` and the constants.
 
     TOOLS: calc(expression) read_file(path) answer(text)
@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from tinyllm.errors import ProtocolError, UsageError
@@ -62,6 +62,15 @@ def prompt_pieces(tools_text: str, task: str) -> list[str]:
     UsageError if nothing of the task is left after cleaning.
     """
     return [TOOLS, one_line(tools_text), TASK, clean_task(task)]
+
+
+def describe(tools: Mapping[str, Iterable[str]]) -> str:
+    """The tool list as a prompt shows it: each name with the names of its arguments.
+
+    >>> describe({"calc": ["expression"], "answer": ["text"]})
+    'calc(expression) answer(text)'
+    """
+    return " ".join(f"{name}({', '.join(args)})" for name, args in tools.items())
 
 
 def encode_pieces(tokenizer: Encoder, pieces: Iterable[str]) -> list[int]:

@@ -18,6 +18,7 @@ from typing import Any
 
 from tinyllm.agent.calculator import calc
 from tinyllm.agent.files import folder, list_names, read_text
+from tinyllm.agent.protocol import describe
 from tinyllm.errors import ToolError
 
 __all__ = [
@@ -128,8 +129,7 @@ class Registry:
 
     def describe(self) -> str:
         """The tools as the prompt lists them: "calc(expression) answer(text)"."""
-        lists = (f"{t.name}({', '.join(t.parameters['properties'])})" for t in self)
-        return " ".join(lists)
+        return describe({t.name: t.parameters["properties"] for t in self})
 
     def schema(self) -> dict[str, Any]:
         """The JSON Schema of one call: {"tool": name, "args": {…}} of one of the tools.

@@ -18,7 +18,7 @@ import numpy as np
 from tinyllm.agent import protocol
 from tinyllm.text.bpe import BPE, train
 from tinyllm.train.stories import story
-from tinyllm.train.tasks import Task, Tools, make
+from tinyllm.train.tasks import Task, make
 
 Mix = dict[str, float]
 AGENT: Mix = {"calc": 0.16, "read": 0.14, "read_calc": 0.12, "direct": 0.11} | {
@@ -31,18 +31,9 @@ AGENT: Mix = {"calc": 0.16, "read": 0.14, "read_calc": 0.12, "direct": 0.11} | {
 STORIES: Mix = {"story": 1.0}
 
 
-def describe(tools: Tools) -> str:
-    """The tool list as a prompt shows it.
-
-    >>> describe({"calc": ("expression",), "answer": ("text",)})
-    'calc(expression) answer(text)'
-    """
-    return " ".join(f"{name}({', '.join(args)})" for name, args in tools.items())
-
-
 def task_pieces(task: Task) -> list[str]:
     """A solved task as the pieces of its transcript, scaffolding and slots apart."""
-    pieces = protocol.prompt_pieces(describe(task.tools), task.question)
+    pieces = protocol.prompt_pieces(protocol.describe(task.tools), task.question)
     for move in task.moves:
         pieces += [protocol.THOUGHT, move.thought]
         pieces += [protocol.CALL, protocol.call_text(move.tool, dict(move.args))]
