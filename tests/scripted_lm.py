@@ -24,6 +24,8 @@ class ByteTokenizer:
     """
 
     bos_id = BOS
+    add_bos = True
+    dummy_prefix = False
     eos_ids = frozenset({EOS})
     special_ids = frozenset({PAD, BOS, EOS})
     vocab_size = 3 + 256 + len(MERGES)

@@ -138,4 +138,4 @@ def test_a_lone_surrogate_is_a_typed_error():
 def test_a_vocabulary_without_every_byte_is_refused():
     tokens = [t for t in TOKENIZER.tokens if t != b"q"]
     with pytest.raises(TokenizationError, match="113"):
-        BPE(tokens, [], TOKENIZER.specials)
+        BPE(tokens, [], TOKENIZER.specials, bos_id=1, eos_ids={2})

@@ -15,6 +15,8 @@ N_SPECIAL = 3
 class ToyTokenizer:
     """Ids 0 to 2 are pad, bos and eos; the given tokens follow."""
 
+    dummy_prefix = False
+
     def __init__(self, tokens: list[bytes]) -> None:
         self.tokens = [b"", b"", b"", *tokens]
         self.vocab_size = len(self.tokens)

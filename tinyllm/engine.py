@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tinyllm.checkpoint.find import find
-from tinyllm.checkpoint.folder import load_folder
+from tinyllm.checkpoint.open import open_model
 from tinyllm.decode.generate import Generation, generate
 from tinyllm.decode.session import Session
 from tinyllm.errors import InferenceError
 from tinyllm.model.config import Config
 from tinyllm.model.layers import Array
 from tinyllm.model.transformer import Model
+from tinyllm.text.start import after_bos
 
 
 class Tokenizer(Protocol):
@@ -26,6 +27,8 @@ class Tokenizer(Protocol):
 
     vocab_size: int
     bos_id: int
+    add_bos: bool
+    dummy_prefix: bool
     eos_ids: frozenset[int]
     special_ids: frozenset[int]
 
@@ -114,9 +117,9 @@ class NumpyEngine:
     def embed(self, text: str) -> Array:
         """Return the mean state over the text's tokens (D,), scaled to length 1.
 
-        The text is read after bos, whose own state counts too.
+        Where the model's texts begin with bos, its own state counts too.
         """
-        ids = [self.tokenizer.bos_id, *self.tokenizer.encode(text)]
+        ids = after_bos(self.tokenizer, self.tokenizer.encode(text))
         mean: Array = self.model.hidden(ids).mean(axis=0)  # (D,)
         mean /= max(math.sqrt(mean.dot(mean)), 1e-12)
         return mean
@@ -131,12 +134,16 @@ class NumpyEngine:
 
 
 def load(
-    name_or_path: str | os.PathLike[str] = "agent", exact: bool = True
+    name_or_path: str | os.PathLike[str] = "agent",
+    exact: bool = True,
+    tokenizer: str | os.PathLike[str] | None = None,
 ) -> NumpyEngine:
-    """Return the engine of a named model, or of the folder at a path.
+    """Return the engine of a named model, or of what lies at a path.
 
-    `exact`: every row the same bits whatever is forwarded with it; False is faster on
-    long prompts. Raises ModelNotFoundError or CheckpointError; nothing is downloaded.
+    A path is a folder with config.json and safetensors, a .gguf, or a llama2.c .bin
+    with its `tokenizer`. `exact`: every row the same bits whatever is forwarded with
+    it; False is faster on long prompts. Raises ModelNotFoundError, CheckpointError or
+    TokenizationError; nothing is downloaded.
     """
-    model, tokenizer = load_folder(find(name_or_path), exact)
-    return NumpyEngine(model, tokenizer, Path(name_or_path).name)
+    model, text = open_model(find(name_or_path), exact, tokenizer)
+    return NumpyEngine(model, text, Path(name_or_path).name)

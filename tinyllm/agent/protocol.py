@@ -25,6 +25,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from tinyllm.errors import ProtocolError, UsageError
+from tinyllm.text.start import Begins, after_bos
 
 TOOLS = "TOOLS: "
 TASK = "\nTASK: "
@@ -43,13 +44,8 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-class Encoder(Protocol):
+class Encoder(Begins, Protocol):
     """What the protocol needs of a tokenizer."""
-
-    @property
-    def bos_id(self) -> int:
-        """The id that begins every transcript."""
-        ...
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text, never special ones."""
@@ -79,9 +75,9 @@ def encode_pieces(tokenizer: Encoder, pieces: Iterable[str]) -> list[int]:
 
 
 def prompt_ids(tokenizer: Encoder, tools_text: str, task: str) -> list[int]:
-    """The first ids of a transcript: bos, then the pieces of tools and task."""
+    """The first ids of a transcript: the pieces of tools and task, after bos."""
     pieces = prompt_pieces(tools_text, task)
-    return [tokenizer.bos_id, *encode_pieces(tokenizer, pieces)]
+    return after_bos(tokenizer, encode_pieces(tokenizer, pieces))
 
 
 def clean_task(task: str) -> str:

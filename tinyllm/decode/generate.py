@@ -19,6 +19,7 @@ from tinyllm.decode.session import Session
 from tinyllm.decode.stop import StopStrings
 from tinyllm.decode.threads import one_blas_thread
 from tinyllm.errors import ContextFullError, GrammarError, UsageError
+from tinyllm.text.start import after_bos
 from tinyllm.text.stream import TextStream
 
 if TYPE_CHECKING:
@@ -204,12 +205,12 @@ def stream(
     max_new_tokens = whole("max_new_tokens", max_new_tokens)
     _check_kinds(prompt, grammar)
     sampler = Sampler(temperature, top_k, top_p, seed)
-    watch, characters = StopStrings(stop), TextStream(lm.tokenizer)
+    watch, characters = StopStrings(stop), TextStream(lm.tokenizer, prompt == "")
     token_ids: list[int] = []
     pieces: list[str] = []
     with one_blas_thread():
         session = lm.session()
-        logits = session.feed([lm.tokenizer.bos_id, *lm.tokenizer.encode(prompt)])
+        logits = session.feed(after_bos(lm.tokenizer, lm.tokenizer.encode(prompt)))
         choices = choose_tokens(session, logits, sampler, max_new_tokens, grammar)
         while True:
             try:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,20 @@ from tinyllm.model.layers import (
     swiglu,
 )
 
-Weights = Mapping[str, NDArray[Any]]
+
+
+class Numbers(Protocol):
+    """An array, or what becomes one when numpy asks: a tensor in a file."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the sizes, without making the array."""
+
+    def __array__(self, dtype: Any = None, /) -> NDArray[Any]:
+        """Return the numbers."""
+
+
+Weights = Mapping[str, Numbers]
 
 
 @dataclass(frozen=True)
@@ -54,8 +67,9 @@ class Model:
     """A Llama that turns token ids into logits, with or without a cache.
 
     With `exact`, a row's result is the same bits whatever was forwarded with it;
-    without, long inputs are faster and agree to about 1e-4. Raises CheckpointError when
-    the weights do not fit the config.
+    without, long inputs are faster and agree to about 1e-4. Weights become arrays one
+    after the other, so those in files never lie in memory twice. Raises CheckpointError
+    when they do not fit the config.
     """
 
     def __init__(self, config: Config, weights: Weights, exact: bool = True) -> None:
@@ -74,8 +88,9 @@ class Model:
             _layer(weights, f"model.layers.{i}.", exact) for i in range(config.n_layers)
         ]
         self.norm = _float32(weights["model.norm.weight"])
-        head = "model.embed_tokens" if config.tied_embeddings else "lm_head"
-        self.head: Weight = Dense(_float32(weights[f"{head}.weight"]), exact)
+        tied = config.tied_embeddings
+        head = self.embedding if tied else _float32(weights["lm_head.weight"])
+        self.head: Weight = Dense(head, exact)
 
     def forward(self, token_ids: Sequence[int], cache: KVCache | None = None) -> Array:
         """Return logits (T, V) after each of the T ids; see `hidden`."""
@@ -194,8 +209,8 @@ def check_weights(config: Config, weights: Weights) -> None:
             raise CheckpointError(f"weight {name} has no place in a plain Llama")
 
 
-def _float32(array: NDArray[Any]) -> Array:
-    return np.array(array, dtype=np.float32, order="C")  # a copy: training goes on
+def _float32(numbers: Numbers) -> Array:
+    return np.array(numbers, dtype=np.float32, order="C")  # a copy: training goes on
 
 
 def _layer(weights: Weights, prefix: str, exact: bool) -> Layer:

@@ -7,14 +7,13 @@ bytes in their own order, then one id a merge, in the order learned.
 
 from __future__ import annotations
 
-import heapq
-import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from itertools import pairwise
 
 from tinyllm.errors import InvalidTokenError, TokenizationError
+from tinyllm.text.merging import merge_all
 from tinyllm.text.pretokenize import split
 
 Pair = tuple[int, int]
@@ -89,18 +88,24 @@ def _count(
 class BPE:
     """A byte-level BPE tokenizer: text -> ids by merge rank, ids -> bytes -> text.
 
-    tokens: the bytes of each id, b"" for a special id. ranks: pair of ids -> (rank,
-    merged id); the lowest rank is merged first. Special tokens written in a text are
-    ordinary text: only the harness, which appends ids, can ask for them.
+    tokens: the bytes of each id, b"" for a special id. merges: (a, b, new id), the
+    first is merged first. Special tokens written in a text are ordinary text: only the
+    harness, which appends ids, can ask for them. `add_bos` says whether a text that is
+    given to the model begins with bos. Raises TokenizationError for a byte without a
+    token, or a bos or eos that is not special.
     """
+
+    dummy_prefix = False
 
     def __init__(
         self,
         tokens: Sequence[bytes],
         merges: Sequence[tuple[int, int, int]],
         specials: dict[str, int],
-        bos: str = "<|bos|>",
-        eos: str = "<|eos|>",
+        *,
+        bos_id: int,
+        eos_ids: Collection[int],
+        add_bos: bool = True,
         pre_tokenizer: str = "smollm",
     ) -> None:
         self.tokens = list(tokens)
@@ -108,15 +113,26 @@ class BPE:
         self.specials = dict(specials)
         self.pre_tokenizer = pre_tokenizer
         self.vocab_size = len(self.tokens)
-        self.bos_id = specials[bos]
-        self.eos_ids = frozenset({specials[eos]})
+        self.bos_id = bos_id
+        self.eos_ids = frozenset(eos_ids)
+        self.add_bos = add_bos
         self.special_ids = frozenset(specials.values())
         self._ranks = {(a, b): (r, new) for r, (a, b, new) in enumerate(merges)}
         self._encode_word = lru_cache(WORDS_REMEMBERED)(self._merge_word)
         self._byte_ids = {t[0]: i for i, t in enumerate(self.tokens) if len(t) == 1}
+        self._check()
+
+    def _check(self) -> None:
+        split("", self.pre_tokenizer)
         if len(self._byte_ids) != 256:
             missing = sorted(set(range(256)) - set(self._byte_ids))
             raise TokenizationError(f"the vocabulary has no token for bytes {missing}")
+        for name, token_id in [
+            ("bos", self.bos_id),
+            *(("eos", i) for i in self.eos_ids),
+        ]:
+            if token_id not in self.special_ids:
+                raise TokenizationError(f"{name} is {token_id}: no special token")
 
     @classmethod
     def from_merges(cls, merges: Sequence[Pair]) -> BPE:
@@ -126,20 +142,8 @@ class BPE:
         for a, b in merges:
             triples.append((a, b, len(tokens)))
             tokens.append(tokens[a] + tokens[b])
-        return cls(tokens, triples, {s: i for i, s in enumerate(SPECIALS)})
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> BPE:
-        """The tokenizer in a Hugging Face tokenizer.json; see `tokenizer_json.load`."""
-        from tinyllm.text import tokenizer_json  # that module imports this one
-
-        return tokenizer_json.load(path)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the tokenizer as a tokenizer.json, whole or not at all."""
-        from tinyllm.text import tokenizer_json  # that module imports this one
-
-        tokenizer_json.save(self, path)
+        specials = {name: i for i, name in enumerate(SPECIALS)}
+        return cls(tokens, triples, specials, bos_id=1, eos_ids={2})
 
     def encode(self, text: str) -> list[int]:
         """The token ids of `text`; no special id is ever among them.
@@ -158,38 +162,11 @@ class BPE:
             ids += merged(word)
         return ids
 
-    def _merge_word(self, word: bytes) -> tuple[int, ...]:
-        """The ids of one piece: merge the pair of lowest rank until none is left.
-
-        A heap of candidate pairs over a doubly linked list: n log n in the length.
-        """
-        ids = [self._byte_ids[b] for b in word]
-        if len(ids) == 1:
-            return tuple(ids)
-        n = len(ids)
-        left, right = list(range(-1, n - 1)), list(range(1, n + 1))
-        heap: list[tuple[int, int, int, int]] = []
-
-        def offer(i: int) -> None:
-            j = right[i]
-            if j < n and (found := self._ranks.get((ids[i], ids[j]))):
-                heapq.heappush(heap, (found[0], i, ids[i], ids[j]))
-
-        for i in range(n - 1):
-            offer(i)
-        while heap:
-            rank, i, a, b = heapq.heappop(heap)
-            j = right[i]
-            if ids[i] != a or j >= n or ids[j] != b:
-                continue  # a candidate that an earlier merge has used up
-            ids[i], ids[j] = self.merges[rank][2], -1
-            right[i] = right[j]
-            if right[i] < n:
-                left[right[i]] = i
-            offer(i)
-            if left[i] >= 0:
-                offer(left[i])
-        return tuple(token_id for token_id in ids if token_id >= 0)
+    def _merge_word(self, word: bytes) -> list[int]:
+        """The ids of one piece: merge the pair of lowest rank until none is left."""
+        return merge_all(
+            [self._byte_ids[b] for b in word], lambda a, b: self._ranks.get((a, b))
+        )
 
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes that `token_id` stands for; b"" for a special id.

@@ -19,7 +19,7 @@ def merge_all(
 ) -> list[Symbol]:
     """The symbols after all merges, lowest rank first and then the leftmost.
 
-    `found(a, b)` is the rank of a pair and what it becomes, or None if it stays apart. A
+    `found(a, b)` is the rank of a pair and what it becomes, None if it stays apart. A
     heap of candidate pairs over a linked list: n log n in the number of symbols.
 
     >>> merge_all("aaab", lambda a, b: (0, a + b) if a + b in ("aa", "ab") else None)
@@ -31,7 +31,7 @@ def merge_all(
     heap: list[tuple[float, int, Symbol, Symbol, Symbol]] = []
 
     def offer(i: int, j: int) -> None:
-        if 0 <= i and j < n and (pair := found(parts[i], parts[j])):  # type: ignore
+        if i >= 0 and j < n and (pair := found(parts[i], parts[j])):  # type: ignore
             heapq.heappush(heap, (pair[0], i, parts[i], parts[j], pair[1]))  # type: ignore
 
     for i in range(n - 1):

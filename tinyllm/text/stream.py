@@ -13,20 +13,32 @@ from typing import Protocol
 class HasTokenBytes(Protocol):
     """What a stream needs to know of a tokenizer."""
 
+    @property
+    def dummy_prefix(self) -> bool:
+        """Whether a text is encoded after a space of its own."""
+
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes that `token_id` stands for."""
 
 
 class TextStream:
-    """Text from token ids, one at a time: `push` each id, `flush` at the end."""
+    """Text from token ids, one at a time: `push` each id, `flush` at the end.
 
-    def __init__(self, tokenizer: HasTokenBytes) -> None:
+    `at_start`: the first id begins a text, so that a space which `encode` would have
+    put there is dropped. In the middle of a text nothing is.
+    """
+
+    def __init__(self, tokenizer: HasTokenBytes, at_start: bool = False) -> None:
         self._tokenizer = tokenizer
+        self._drop = at_start and tokenizer.dummy_prefix
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def push(self, token_id: int) -> str:
         """The characters that `token_id` completes; "" while one is unfinished."""
-        return self._decoder.decode(self._tokenizer.token_bytes(token_id))
+        data = self._tokenizer.token_bytes(token_id)
+        if self._drop and data:
+            data, self._drop = data.removeprefix(b" "), False
+        return self._decoder.decode(data)
 
     def flush(self) -> str:
         """What is left at the end: U+FFFD if a character was never finished."""

@@ -1,19 +1,20 @@
 """Hugging Face's `tokenizer.json` of a byte-level BPE: read and write it.
 
-`save(tokenizer, path)` and `load(path)`. In these files each byte is written as one
-printable character, by the table that GPT-2's `bytes_to_unicode` defines. What a file
-asks for and this package does not do is an error that names it.
+`save(tokenizer, path)` and `load(path)`. What a file asks for and this package does not
+do is an error that names it.
 """
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from tinyllm.errors import TokenizationError
 from tinyllm.text.bpe import BPE
+from tinyllm.text.bytelevel import byte_characters, from_vocabulary
 from tinyllm.whole import whole_file
 
 MAX_BYTES = 64 * 2**20
@@ -27,17 +28,6 @@ HARMLESS: dict[str, tuple[Any, ...]] = {
     "continuing_subword_prefix": (None, ""),
     "end_of_word_suffix": (None, ""),
 }
-
-
-def byte_characters() -> list[str]:
-    """The printable character that stands for each of the 256 bytes, in order.
-
-    Printable Latin-1 stands for itself; the rest are moved up to U+0100 and on.
-    Source: openai/gpt-2, encoder.py, bytes_to_unicode.
-    """
-    printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
-    moved = iter(range(256, 512))
-    return [chr(b if b in printable else next(moved)) for b in range(256)]
 
 
 def save(tokenizer: BPE, path: str | os.PathLike[str]) -> None:
@@ -73,6 +63,7 @@ def _document(tokenizer: BPE) -> dict[str, Any]:
             "type": "Sequence",
             "pretokenizers": [*steps, BYTE_LEVEL | {"use_regex": True}],
         },
+        "post_processor": _template(tokenizer) if tokenizer.add_bos else None,
         "decoder": BYTE_LEVEL,
         "model": {
             "type": "BPE",
@@ -82,16 +73,42 @@ def _document(tokenizer: BPE) -> dict[str, Any]:
     }
 
 
-def load(path: str | os.PathLike[str]) -> BPE:
+def _template(tokenizer: BPE) -> dict[str, Any]:
+    """What makes other tools put bos before a text."""
+    names = {i: name for name, i in tokenizer.specials.items()}
+    bos = names[tokenizer.bos_id]
+    first = {"SpecialToken": {"id": bos, "type_id": 0}}
+    a, b = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
+    ids = {"id": bos, "ids": [tokenizer.bos_id], "tokens": [bos]}
+    return {
+        "type": "TemplateProcessing",
+        "single": [first, a],
+        "pair": [first, a, b],
+        "special_tokens": {bos: ids},
+    }
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    bos_id: int | None = None,
+    eos_ids: Collection[int] | None = None,
+    vocab_size: int | None = None,
+) -> BPE:
     """The tokenizer in the file `path`.
 
-    Raises TokenizationError naming what is missing, damaged or not supported.
+    The file does not say which ids are bos and eos: without `bos_id` and `eos_ids` they
+    are `<|bos|>` and `<|eos|>`. A `vocab_size` above the file's adds ids that stand for
+    nothing. Raises TokenizationError naming what is missing, damaged or not supported.
     """
     file = Path(path)
     try:
         if file.stat().st_size > MAX_BYTES:
-            raise TokenizationError(f"{file} is larger than {MAX_BYTES} bytes")
-        return _build(json.loads(file.read_text(encoding="utf-8")))
+            raise TokenizationError(f"it is larger than {MAX_BYTES} bytes")
+        document = json.loads(file.read_text(encoding="utf-8"))
+        return _build(document, bos_id, eos_ids, vocab_size)
+    except TokenizationError as error:
+        raise TokenizationError(f"{file}: {error}") from error
     except OSError as error:
         raise TokenizationError(f"{file} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
@@ -103,26 +120,66 @@ def load(path: str | os.PathLike[str]) -> BPE:
         ) from error
 
 
-def _build(document: dict[str, Any]) -> BPE:
-    model = document["model"]
+def _build(
+    document: dict[str, Any],
+    bos_id: int | None,
+    eos_ids: Collection[int] | None,
+    vocab_size: int | None,
+) -> BPE:
     _refuse_unsupported(document)
-    byte_of = {c: b for b, c in enumerate(byte_characters())}
-    specials = {t["content"]: t["id"] for t in document["added_tokens"]}
+    model, specials = document["model"], _specials(document)
     vocab: dict[str, int] = model["vocab"]
-    tokens = [b""] * _size(vocab, specials)
-    for text, token_id in vocab.items():
-        if text not in specials:
-            tokens[token_id] = bytes(byte_of[c] for c in text)
-    merges = _merges(model["merges"], specials)
-    triples = [(vocab[a], vocab[b], vocab[a + b]) for a, b in merges]
-    return BPE(tokens, triples, specials, pre_tokenizer=_kind(document))
+    size = _size(vocab, specials)
+    if vocab_size is not None and vocab_size < size:
+        raise TokenizationError(
+            f"there are {size} tokens, the model has {vocab_size}: they do not belong "
+            "together"
+        )
+    for i in range(size, vocab_size or size):  # rows that only round up a matrix
+        specials[f"<|unused_{i}|>"] = i
+    texts = {i: text for text, i in (vocab | specials).items()}
+    if bos_id is None:
+        bos_id = _named(specials, "<|bos|>", "bos_id")
+    if eos_ids is None:
+        eos_ids = {_named(specials, "<|eos|>", "eos_ids")}
+    return from_vocabulary(
+        [texts[i] for i in range(len(texts))],
+        _merges(model["merges"]),
+        specials,
+        bos_id=_named(specials, "<|bos|>", "bos_id") if bos_id is None else bos_id,
+        eos_ids={_named(specials, "<|eos|>", "eos_ids")}
+        if eos_ids is None
+        else eos_ids,
+        add_bos=_adds_bos(document),
+        pre_tokenizer=_kind(document),
+    )
 
 
-def _merges(listed: Any, specials: dict[str, int]) -> list[tuple[str, str]]:
-    """The pairs of texts to merge, which files write as "a b" or as ["a", "b"].
+def _specials(document: dict[str, Any]) -> dict[str, int]:
+    for token in document["added_tokens"]:
+        if not token.get("special", True):
+            raise TokenizationError(
+                f"the added token {token['content']!r} is found in any text although "
+                "it is not special: not supported"
+            )
+    return {token["content"]: token["id"] for token in document["added_tokens"]}
 
-    A special token is in none: if one were, ordinary text could spell it.
-    """
+
+def _named(specials: dict[str, int], name: str, option: str) -> int:
+    if name in specials:
+        return specials[name]
+    raise TokenizationError(f"there is no special token {name}: give {option}=")
+
+
+def _adds_bos(document: dict[str, Any]) -> bool:
+    """Whether the file's template puts a special token before a text."""
+    template = document.get("post_processor") or {}
+    steps = template.get("processors", [template])
+    return any("SpecialToken" in (step.get("single") or [{}])[0] for step in steps)
+
+
+def _merges(listed: Any) -> list[tuple[str, str]]:
+    """The pairs of texts to merge, which files write as "a b" or as ["a", "b"]."""
     if not isinstance(listed, list):
         raise TokenizationError(f"model.merges must be a list, not {listed!r:.50}")
     pairs = []
@@ -130,12 +187,7 @@ def _merges(listed: Any, specials: dict[str, int]) -> list[tuple[str, str]]:
         parts = entry.split(" ") if isinstance(entry, str) else entry
         if not isinstance(parts, list) or [type(p) for p in parts] != [str, str]:
             raise TokenizationError(f"model.merges[{i}] is {entry!r}: not two tokens")
-        a, b = parts
-        if not specials.keys().isdisjoint((a, b, a + b)):
-            raise TokenizationError(
-                f"model.merges[{i}] is {entry!r}: a special token cannot be merged"
-            )
-        pairs.append((a, b))
+        pairs.append((parts[0], parts[1]))
     return pairs
 
 
