@@ -35,7 +35,8 @@ def test_a_model_is_within_its_size_and_has_a_card(name, megabytes):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_the_card_names_the_number_of_parameters(name):
-    count = sum(math.prod(w.shape) for w in read(find(name) / "model.safetensors").values())
+    weights = read(find(name) / "model.safetensors")
+    count = sum(math.prod(w.shape) for w in weights.values())
     assert f"{count:,} parameters" in (find(name) / "README.md").read_text("utf-8")
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -34,7 +35,6 @@ from tinyllm.model.layers import (
     rope_tables,
     swiglu,
 )
-
 
 
 class Numbers(Protocol):
@@ -216,8 +216,12 @@ def _float32(numbers: Numbers) -> Array:
 def _layer(weights: Weights, prefix: str, exact: bool) -> Layer:
     def stack(*names: str) -> Dense:
         """Return some matrices of the layer as one, above each other."""
-        parts = [_float32(weights[f"{prefix}{name}_proj.weight"]) for name in names]
-        return Dense(np.concatenate(parts), exact)
+        parts = [weights[f"{prefix}{name}_proj.weight"] for name in names]
+        rows = [0, *accumulate(part.shape[0] for part in parts)]
+        whole = np.empty((rows[-1], parts[0].shape[1]), np.float32)
+        for part, (first, last) in zip(parts, pairwise(rows), strict=True):
+            whole[first:last] = part
+        return Dense(whole, exact)
 
     return Layer(
         attention_norm=_float32(weights[prefix + "input_layernorm.weight"]),

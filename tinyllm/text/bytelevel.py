@@ -23,7 +23,10 @@ def byte_characters() -> list[str]:
     return [chr(b if b in printable else next(moved)) for b in range(256)]
 
 
-BYTE_OF = {c: b for b, c in enumerate(byte_characters())}
+# Each such character to the one whose code is the byte, all others of Latin-1 to none.
+_NONE = 0xFFFF
+_TO_LATIN_1 = dict.fromkeys(range(256), _NONE)
+_TO_LATIN_1 |= {ord(c): b for b, c in enumerate(byte_characters())}
 
 
 def from_vocabulary(
@@ -67,8 +70,8 @@ def from_vocabulary(
 
 def _bytes(text: str, token_id: int) -> bytes:
     try:
-        return bytes([BYTE_OF[c] for c in text])
-    except KeyError as error:
+        return text.translate(_TO_LATIN_1).encode("latin-1")
+    except UnicodeEncodeError as error:
         raise TokenizationError(
-            f"token {token_id} is {text!r}: {error} stands for no byte"
-        ) from error
+            f"token {token_id} is {text!r}: {text[error.start]!r} stands for no byte"
+        ) from None
