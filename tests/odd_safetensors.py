@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 import struct
+from random import Random
 
 
 def blob(header, body=b"", length=None) -> bytes:
@@ -66,6 +69,9 @@ REFUSED = {
     "NUL after the JSON": blob(ONE + b"\0", b"1234"),
     "not UTF-8": blob(b'{"\xff":1}'),
     "a lone surrogate": blob(ONE.replace(b"a", b"\\ud800", 1), b"1234"),
+    "NaN where nobody looks": blob({"a": entry(note=math.nan)}, b"1234"),
+    "a number beyond the floats": blob({"a": entry(note=10**400)}, b"1234"),
+    "minus zero as a shape": blob(ONE.replace(b"[1]", b"[-0]").replace(b"4", b"0")),
     "5000 brackets": blob(b'{"a":' + b"[" * 5000 + b"]" * 5000 + b"}"),
     "a number as metadata": blob({"__metadata__": {"a": 1}, "b": entry()}, b"1234"),
     "a list as metadata": blob({"__metadata__": [], "b": entry()}, b"1234"),
@@ -85,3 +91,40 @@ ACCEPTED = {
         {"b": entry(offsets=(4, 8)), "a": entry()}, b"12345678"
     ),
 }
+
+NUMBERS = [b"0", b"1", b"2", b"4", b"8", b"-1", b"1e3", b"true", b"null", b"4294967296"]
+NUMBERS += [
+    b"9223372036854775807",
+    b"18446744073709551616",
+    b"1" * 400,
+    b"[]",
+    b'"F32"',
+]
+LENGTHS = [0, 1, 8, 2**20, 99_999_999, 100_000_001, 2**31, 2**62, 2**63, 2**64 - 1]
+
+
+def mutated(random: Random, raw: bytes) -> bytes:
+    """A safetensors file with one fault, most often in its header."""
+    length = struct.unpack("<Q", raw[:8])[0]
+    header, body = raw[8 : 8 + length], raw[8 + length :]
+    at, to = sorted(random.choices(range(length + 1), k=2))
+    match random.randrange(8):
+        case 0:  # another byte
+            header = header[:at] + random.randbytes(1) + header[at + 1 :]
+        case 1:  # some bytes away
+            header = header[:at] + header[to:]
+        case 2:  # some bytes twice
+            header = header[:to] + header[at:]
+        case 3 | 4:  # another number
+            spans = [m.span() for m in re.finditer(rb"\d+", header)] or [(at, to)]
+            begin, end = random.choice(spans)
+            header = header[:begin] + random.choice(NUMBERS) + header[end:]
+        case 5:  # another dtype
+            dtype = random.choice([b"F16", b"BF16", b"I8", b"F64", b"F4", b"Q8_0"])
+            header = header.replace(b"F32", dtype, 1)
+        case 6:  # another length of the header
+            choice = random.choice([*LENGTHS, length - 1, length + 1])
+            return struct.pack("<Q", choice) + raw[8:]
+        case 7:  # the end missing, or more of it
+            return raw[: random.randrange(len(raw))] + random.randbytes(at % 3)
+    return blob(header, body)

@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from tinyllm.train.progress import Progress, duration
+from tinyllm.progress import Progress, duration
 
 
 class Terminal(io.StringIO):

@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import os
+import struct
 import tracemalloc
+from random import Random
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.odd_safetensors import ACCEPTED, ONE, REFUSED, blob, entry
-from tinyllm.checkpoint.safetensors import read, read_header, write
-from tinyllm.errors import CheckpointError
+from tests.odd_safetensors import ACCEPTED, ONE, REFUSED, blob, entry, mutated
+from tinyllm.checkpoint.safetensors import parse, read, read_header, write
+from tinyllm.checkpoint.stored import mapped
+from tinyllm.errors import CheckpointError, ModelNotFoundError
 
 library = pytest.importorskip("safetensors")
 from safetensors.numpy import load_file, save  # noqa: E402
 
 
+@pytest.fixture
+def peak():
+    """The largest number of bytes allocated since the test began."""
+    tracemalloc.start()
+    yield lambda: tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+
 def accepts(path) -> bool:
     try:
-        with open(path, "rb") as file:
-            read_header(file, "it")
+        read_header(mapped(path), "it")
     except CheckpointError:
         return False
     return True
@@ -86,10 +96,9 @@ def test_the_library_agrees_about_any_header(tmp_path_factory, entries, size):
     assert accepts(path) == library_accepts(path)
 
 
-def test_a_header_that_claims_much_makes_us_allocate_little(tmp_path):
+def test_a_header_that_claims_much_makes_us_allocate_little(tmp_path, peak):
     path = tmp_path / "model.safetensors"
     huge = {"a": entry(shape=(2**30,), offsets=(0, 2**32))}
-    tracemalloc.start()
     for file, size in (
         (blob(huge, b"1234"), None),
         (blob({}, length=99_000_000), None),
@@ -99,9 +108,49 @@ def test_a_header_that_claims_much_makes_us_allocate_little(tmp_path):
         os.truncate(path, size or len(file))
         with pytest.raises(CheckpointError):
             read(path)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 1_000_000
+    assert peak() < 1_000_000
+
+
+def test_thousands_of_damaged_headers_are_refused_or_read_as_the_library_does(peak):
+    random = Random(0)
+    good = [*ACCEPTED.values(), save(TENSORS)]
+    n_read = 0
+    for _ in range(5000):
+        raw = mutated(random, random.choice(good))
+        try:
+            found = parse(np.frombuffer(raw, np.uint8), "it")
+        except CheckpointError:
+            continue
+        n_read += 1
+        expected = dict(library.deserialize(raw))
+        assert found.keys() == expected.keys()
+        for name, tensor in found.items():
+            theirs = expected[name]
+            assert (tensor.kind, list(tensor.shape)) == (
+                theirs["dtype"],
+                theirs["shape"],
+            )
+            assert tensor.raw.tobytes() == bytes(theirs["data"])
+            assert np.asarray(tensor).shape == tensor.shape
+    assert 100 < n_read < 4000  # both ways are taken
+    assert peak() < 64_000_000
+
+
+def test_a_large_file_is_read_only_where_it_is_looked_at(tmp_path, peak):
+    path = tmp_path / "model.safetensors"
+    wide = entry(shape=(2**26,), offsets=(4, 4 + 2**28))
+    raw = blob({"wide": wide, "one": entry()}, struct.pack("<f", 1.5))
+    path.write_bytes(raw)
+    os.truncate(path, len(raw) + 2**28)  # zeros that take no room on the disk
+    found = read(path)
+    assert float(np.asarray(found["one"])[0]) == 1.5
+    assert found["wide"].shape == (2**26,)
+    assert peak() < 1_000_000
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(ModelNotFoundError, match=r"model\.safetensors"):
+        read(tmp_path / "model.safetensors")
 
 
 def test_a_dtype_that_is_no_weight_is_refused_by_name(tmp_path):
@@ -143,7 +192,8 @@ def test_the_library_reads_what_is_written(tmp_path, dtype):
 def test_what_the_library_writes_is_read_as_float32(tmp_path, kind):
     path = tmp_path / "model.safetensors"
     path.write_bytes(save({n: a.astype(kind) for n, a in TENSORS.items()}))
-    for name, array in read(path).items():
+    for name, stored in read(path).items():
+        array = np.asarray(stored)
         assert array.dtype == np.float32
         assert array.flags.writeable
         assert np.array_equal(array, TENSORS[name].astype(kind))
@@ -157,11 +207,21 @@ def test_tensors_that_share_memory_in_any_order_are_written_whole(tmp_path):
     assert np.array_equal(load_file(path)["part"], base[:, ::2])
 
 
+def test_what_is_read_can_be_written_even_over_its_own_file(tmp_path):
+    path = tmp_path / "model.safetensors"
+    write(path, TENSORS, "F16")
+    write(path, read(path), "F32")
+    for name, array in TENSORS.items():
+        found = load_file(path)[name]
+        assert found.dtype == np.float32
+        assert np.array_equal(found, array.astype(np.float16))
+
+
 def test_bf16_is_the_upper_half_of_a_float32(tmp_path):
     bits = np.array([0x3F80, 0x7FC0, 0x7F80, 0xFF80, 0x8000, 0x0001], np.uint16)
     path = tmp_path / "model.safetensors"
     path.write_bytes(blob({"a": entry("BF16", (6,), (0, 12))}, bits.tobytes()))
-    found = read(path)["a"]
+    found = np.asarray(read(path)["a"])
     assert np.array_equal(found.view(np.uint32), bits.astype(np.uint32) << 16)
     assert found[0] == 1.0
     assert np.isnan(found[1])

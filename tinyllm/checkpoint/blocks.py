@@ -36,8 +36,9 @@ def decode(kind: str, raw: Bytes) -> Array:
     found = KINDS[kind]
     blocks = raw.reshape(-1, found.size)  # (n, size)
     numbers = np.empty((len(blocks), found.block), np.float32)
-    for i in range(0, len(blocks), CHUNK):
-        found.decode(blocks[i : i + CHUNK], numbers[i : i + CHUNK])
+    with np.errstate(invalid="ignore"):  # an infinite scale makes a NaN, no warning
+        for i in range(0, len(blocks), CHUNK):
+            found.decode(blocks[i : i + CHUNK], numbers[i : i + CHUNK])
     return numbers.reshape(-1)
 
 

@@ -9,13 +9,16 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from tinyllm.checkpoint import gguf, gguf_llama, llama2c
 from tinyllm.checkpoint.folder import load_folder
 from tinyllm.errors import CheckpointError, ModelNotFoundError, UsageError
 from tinyllm.model.config import Config
 from tinyllm.model.transformer import Model
+from tinyllm.text import gguf_vocabulary, tokenizer_bin
 from tinyllm.text.bpe import BPE
+from tinyllm.text.sentencepiece import SentencePiece
 
-Opened = tuple[Model, BPE]
+Opened = tuple[Model, BPE | SentencePiece]
 
 
 def open_model(
@@ -46,8 +49,6 @@ def open_model(
 
 
 def _open_gguf(file: Path, exact: bool) -> Opened:
-    from tinyllm.checkpoint import gguf, gguf_llama
-    from tinyllm.text import gguf_vocabulary
     found = gguf.read(file)
     config = gguf_llama.config_of(found)
     tokenizer = gguf_vocabulary.tokenizer_of(found.metadata, str(file))
@@ -58,8 +59,6 @@ def _open_gguf(file: Path, exact: bool) -> Opened:
 def _open_bin(
     file: Path, exact: bool, tokenizer: str | os.PathLike[str] | None
 ) -> Opened:
-    from tinyllm.checkpoint import llama2c
-    from tinyllm.text import tokenizer_bin
     config, weights = llama2c.read(file)
     path = _tokenizer_beside(file, config) if tokenizer is None else tokenizer
     spm = tokenizer_bin.load(path, config.vocab_size)

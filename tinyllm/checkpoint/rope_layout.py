@@ -19,12 +19,14 @@ def to_halves(weight: NDArray[np.float32], n_heads: int) -> NDArray[np.float32]:
     Rows 0 1 2 3 of a head become 0 2 1 3. `n_heads` is K, not H, for the keys.
     """
     rows, width = weight.shape
-    pairs = weight.reshape(n_heads, rows // n_heads // 2, 2, width)  # (heads, E/2, 2, D)
+    half = rows // n_heads // 2  # E/2
+    pairs = weight.reshape(n_heads, half, 2, width)
     return pairs.swapaxes(1, 2).reshape(rows, width)  # (heads * E, D)
 
 
 def to_interleaved(weight: NDArray[np.float32], n_heads: int) -> NDArray[np.float32]:
     """Return the rows (n_heads * E, D) of split halves as interleaved pairs."""
     rows, width = weight.shape
-    halves = weight.reshape(n_heads, 2, rows // n_heads // 2, width)  # (heads, 2, E/2, D)
+    half = rows // n_heads // 2  # E/2
+    halves = weight.reshape(n_heads, 2, half, width)
     return halves.swapaxes(1, 2).reshape(rows, width)  # (heads * E, D)

@@ -2,7 +2,7 @@
 
 The file is 8 bytes of header length (little endian), a JSON header that gives each
 tensor's dtype, shape and byte range, then the bytes. Nothing in it can run. A header is
-checked against the size of the file before anything is allocated.
+checked against the size of the file before any tensor is looked at.
 https://github.com/huggingface/safetensors#format
 """
 
@@ -10,29 +10,30 @@ from __future__ import annotations
 
 import json
 import math
-import mmap
 import os
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tinyllm.checkpoint.blocks import KINDS, Bytes
+from tinyllm.checkpoint.stored import Stored, mapped
 from tinyllm.errors import CheckpointError
 from tinyllm.whole import whole_file
 
-Array = NDArray[np.float32]
 LARGEST_HEADER = 100_000_000  # bytes, the format's own limit
 _BITS = {"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "BOOL": 8, "U8": 8, "I8": 8}
 _BITS |= {"F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8, "I16": 16, "U16": 16, "F16": 16}
 _BITS |= {"BF16": 16, "I32": 32, "U32": 32, "F32": 32, "C64": 64, "F64": 64}
 _BITS |= {"I64": 64, "U64": 64}
 _FIELDS = {"dtype", "shape", "data_offsets"}
-_READABLE = {"F16": "<f2", "BF16": "<u2", "F32": "<f4"}
+_READABLE = [kind for kind in KINDS if kind in _BITS]
+_WRITABLE = {"F16": "<f2", "F32": "<f4"}
 
 
 @dataclass(frozen=True)
@@ -45,40 +46,42 @@ class Entry:
     end: int
 
 
-def read(path: str | os.PathLike[str]) -> dict[str, Array]:
-    """Return every tensor of a safetensors file as float32, by name.
+def read(path: str | os.PathLike[str]) -> dict[str, Stored]:
+    """Return every tensor of a safetensors file by name, still in the file.
 
     Reads F32, F16 and BF16. Raises CheckpointError for anything the format forbids, and
     for a file that cannot be read.
     """
-    try:
-        with open(path, "rb") as file:
-            entries, start = read_header(file, str(path))
-            for name, entry in entries.items():
-                _check_readable(f"{path}: tensor {name!r}", entry)
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-                return {n: _tensor(mapped, start, e) for n, e in entries.items()}
-    except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
+    return parse(mapped(path), str(path))
 
 
-def read_header(file: IO[bytes], name: str) -> tuple[dict[str, Entry], int]:
-    """Return the entries of an open file and the offset where its tensors begin.
+def parse(data: Bytes, name: str) -> dict[str, Stored]:
+    """Return the tensors in the bytes of a file that errors call `name`; see `read`."""
+    entries, start = read_header(data, name)
+    body = data[start:]
+    found = {}
+    for key, entry in entries.items():
+        _check_readable(f"{name}: tensor {key!r}", entry)
+        found[key] = Stored(body[entry.begin : entry.end], entry.dtype, entry.shape)
+    return found
+
+
+def read_header(data: Bytes, name: str) -> tuple[dict[str, Entry], int]:
+    """Return the entries of a file's bytes and the offset where its tensors begin.
 
     Raises CheckpointError unless the byte ranges cover the rest of the file exactly.
     """
-    size = os.fstat(file.fileno()).st_size
-    prefix = file.read(8)
-    if len(prefix) < 8:
+    size = len(data)
+    if size < 8:
         raise CheckpointError(
             f"{name}: {size} bytes are too few for a safetensors file"
         )
-    (length,) = struct.unpack("<Q", prefix)
+    (length,) = struct.unpack("<Q", data[:8].tobytes())
     if length > LARGEST_HEADER or length > size - 8:
         raise CheckpointError(
             f"{name}: header of {length} bytes in a file of {size}: is it safetensors?"
         )
-    header = _parse(file.read(length), name)
+    header = _parse(data[8 : 8 + length], name)
     header.pop("__metadata__", None)
     entries = {key: _entry(key, value, name) for key, value in header.items()}
     _check_cover(entries, size - 8 - length, name)
@@ -87,31 +90,32 @@ def read_header(file: IO[bytes], name: str) -> tuple[dict[str, Entry], int]:
 
 def write(
     path: str | os.PathLike[str],
-    tensors: Mapping[str, NDArray[Any]],
+    tensors: Mapping[str, NDArray[Any] | Stored],
     dtype: str = "F32",
 ) -> None:
     """Write the tensors to a safetensors file as F32 or F16, whole or not at all.
 
-    Raises CheckpointError for another dtype or a value that F16 cannot hold.
+    They become arrays one at a time. Raises CheckpointError for another dtype or a
+    value that F16 cannot hold.
     """
-    if dtype not in ("F16", "F32"):
+    if dtype not in _WRITABLE:
         raise CheckpointError(f"cannot write {dtype!r}: choose 'F16' or 'F32'")
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    bodies, offset = [], 0
-    for name, tensor in sorted(tensors.items()):
-        bodies.append(_encode(name, tensor, dtype))
-        span = [offset, offset + bodies[-1].nbytes]
-        header[name] = {"dtype": dtype, "shape": tensor.shape, "data_offsets": span}
+    names, offset = sorted(tensors), 0
+    for name in names:
+        shape = tensors[name].shape
+        span = [offset, offset + math.prod(shape) * _BITS[dtype] // 8]
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": span}
         offset = span[1]
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)  # tensors begin at a multiple of 8
     with whole_file(path) as file:
         file.write(struct.pack("<Q", len(text)) + text)
-        for body in bodies:
-            file.write(body.data)
+        for name in names:
+            file.write(_encode(name, np.asarray(tensors[name]), dtype).data)
 
 
-def _parse(raw: bytes, name: str) -> dict[str, Any]:
+def _parse(raw: Bytes, name: str) -> dict[str, Any]:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         """Return the pairs as a dict; a key that stands twice is a ValueError."""
         found = dict(pairs)
@@ -121,9 +125,16 @@ def _parse(raw: bytes, name: str) -> dict[str, Any]:
         return found
 
     try:
-        if not raw.startswith(b"{"):
+        if raw[:1].tobytes() != b"{":
             raise ValueError("it does not begin with '{'")
-        header = json.loads(raw.decode("utf-8"), object_pairs_hook=unique)
+        text = raw.tobytes().decode("utf-8")
+        header = json.loads(
+            text,
+            object_pairs_hook=unique,
+            parse_int=_whole,
+            parse_float=_finite,
+            parse_constant=_finite,
+        )
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{name}: the header is not JSON: {error}") from None
     metadata = header.get("__metadata__")
@@ -131,6 +142,19 @@ def _parse(raw: bytes, name: str) -> dict[str, Any]:
     if metadata is not None and not all(isinstance(text, str) for text in texts):
         raise CheckpointError(f"{name}: __metadata__ must map names to texts")
     return header  # type: ignore[no-any-return]
+
+
+def _finite(text: str) -> float:
+    """Return a number; NaN, or one that no float holds, is a ValueError."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text:.20} is no number")
+    return number
+
+
+def _whole(text: str) -> float:
+    """Return a whole number; -0 is a float, as in the library."""
+    return _finite(text) if text == "-0" or len(text) > 300 else int(text)
 
 
 def _entry(key: str, value: Any, name: str) -> Entry:
@@ -181,18 +205,9 @@ def _check_readable(where: str, entry: Entry) -> None:
         raise CheckpointError(f"{where}: numpy has no shape {entry.shape}")
 
 
-def _tensor(mapped: mmap.mmap | bytes, start: int, entry: Entry) -> Array:
-    kind = np.dtype(_READABLE[entry.dtype])
-    raw = np.frombuffer(mapped, np.uint8, entry.end - entry.begin, start + entry.begin)
-    stored = raw.view(kind)
-    if entry.dtype == "BF16":  # the upper half of a float32
-        stored = (stored.astype(np.uint32) << 16).view(np.float32)
-    return stored.astype(np.float32).reshape(entry.shape)
-
-
 def _encode(name: str, tensor: NDArray[Any], dtype: str) -> NDArray[Any]:
     with np.errstate(over="ignore"):
-        stored = np.asarray(tensor, dtype=_READABLE[dtype], order="C")
+        stored = np.asarray(tensor, dtype=_WRITABLE[dtype], order="C")
     if not np.array_equal(np.isfinite(tensor), np.isfinite(stored)):
         raise CheckpointError(f"tensor {name!r} has values too large for {dtype}")
     return stored

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import mmap
 import os
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -50,16 +50,18 @@ def mapped(path: str | os.PathLike[str]) -> NDArray[np.uint8]:
     """Return the bytes of a file, read from disk as they are looked at.
 
     Raises ModelNotFoundError where there is no file, CheckpointError where it cannot be
-    read.
+    read. A file that somebody cuts short while it is mapped ends the process.
     """
-    if not Path(path).is_file():
-        raise ModelNotFoundError(f"{path} is not a file")
     try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise ModelNotFoundError(f"{path} is not a file")
         with open(path, "rb") as file:
             if not os.fstat(file.fileno()).st_size:
                 return np.empty(0, np.uint8)
             return np.frombuffer(
                 mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8
             )
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise ModelNotFoundError(f"{path} is not a file") from error
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error

@@ -179,7 +179,7 @@ def _check_room(config: Config) -> None:
         raise CheckpointError(
             f"config: n_ctx is {config.n_ctx}, too long a context for heads of "
             f"{config.head_dim}, {config.n_kv_heads} in each of {config.n_layers} "
-            "layers: write a smaller max_position_embeddings"
+            "layers: give a smaller max_position_embeddings (GGUF: context_length)"
         )
 
 

@@ -15,12 +15,12 @@ from typing import TextIO
 
 from tinyllm.checkpoint.folder import save_folder
 from tinyllm.errors import UsageError
+from tinyllm.progress import Progress
 from tinyllm.text.bpe import BPE
 from tinyllm.train import corpus
 from tinyllm.train.backward import Weights, loss_and_gradients
 from tinyllm.train.loop import CHECKPOINT, MIXES, RECIPES, Recipe, batch, fit
 from tinyllm.train.operations import Array
-from tinyllm.train.progress import Progress
 from tinyllm.whole import whole_file
 
 TOKENIZER_SEED, CORPUS_SEED, FRESH_SEED = 0, 1, 2
