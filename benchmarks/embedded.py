@@ -11,57 +11,17 @@ from __future__ import annotations
 
 import os
 import statistics
-import subprocess
 import sys
-import time
-from collections.abc import Callable
+
+from measure import child, interleaved, row, share, timed
 
 POSITION = 200
 TASK = "What is 4871 * 209?"
 
 
-def environment() -> dict[str, str]:
-    """This process's variables, one BLAS thread, no kernel forced on OpenBLAS."""
-    forced = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
-    kept = {k: v for k, v in os.environ.items() if k not in forced}
-    return kept | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-
-
-def child(*arguments: str) -> str:
-    """What `python ARGUMENTS` prints."""
-    command = [sys.executable, *arguments]
-    return subprocess.run(
-        command, env=environment(), check=True, capture_output=True, text=True
-    ).stdout
-
-
 def seconds(*arguments: str, runs: int = 9) -> float:
     """The median time that `python ARGUMENTS` takes from start to end."""
-    times = []
-    for _ in range(runs):
-        begin = time.perf_counter()
-        child(*arguments)
-        times.append(time.perf_counter() - begin)
-    return statistics.median(times)
-
-
-def interleaved(
-    *actions: Callable[[], object], rounds: int = 200, repeat: int = 10
-) -> list[list[float]]:
-    """The time of each action in seconds, round by round, all measured in turn."""
-    times: list[list[float]] = [[] for _ in actions]
-    for _ in range(rounds):
-        for kept, action in zip(times, actions, strict=True):
-            begin = time.perf_counter()
-            for _ in range(repeat):
-                action()
-            kept.append((time.perf_counter() - begin) / repeat)
-    return times
-
-
-def share(part: list[float], whole: list[float]) -> float:
-    """The median over the rounds of part / whole: a machine's drift falls out of it."""
-    return statistics.median(p / w for p, w in zip(part, whole, strict=True))
+    return statistics.median(timed(lambda: child(*arguments)) for _ in range(runs))
 
 
 def load_row() -> None:
@@ -97,8 +57,8 @@ def decode_table() -> None:
     rows = [rng.normal(size=w.shape[1]).astype(np.float32) for w in matrices]
 
     def products() -> None:
-        for row, weight in zip(rows, matrices, strict=True):
-            linear(row, weight)
+        for x, weight in zip(rows, matrices, strict=True):
+            linear(x, weight)
 
     tools = tinyllm.tools.default()
     grammar = tinyllm.grammar.compile(tools.schema(), lm.tokenizer)
@@ -123,11 +83,6 @@ def decode_table() -> None:
     )
     row("mask: look up, apply, advance", f"{masked * 1e6:.1f} µs", "")
     row("  share of a decode step", f"{share(masks, steps):.1%}", "goal: 5 % or less")
-
-
-def row(what: str, value: str, remark: str) -> None:
-    """Print one line of the table."""
-    print(f"{what:38}{value:>12}   {remark}".rstrip(), flush=True)
 
 
 RESIDENT = """
