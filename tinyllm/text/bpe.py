@@ -12,9 +12,10 @@ from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from itertools import pairwise
 
-from tinyllm.errors import InvalidTokenError, TokenizationError
+from tinyllm.errors import TokenizationError
 from tinyllm.text.merging import merge_all
 from tinyllm.text.pretokenize import split
+from tinyllm.text.vocabulary import Vocabulary, utf8
 
 Pair = tuple[int, int]
 SPECIALS = ("<|pad|>", "<|bos|>", "<|eos|>")
@@ -85,17 +86,15 @@ def _count(
             del pairs[pair]
 
 
-class BPE:
+class BPE(Vocabulary):
     """A byte-level BPE tokenizer: text -> ids by merge rank, ids -> bytes -> text.
 
     tokens: the bytes of each id, b"" for a special id. merges: (a, b, new id), the
-    first is merged first. Special tokens written in a text are ordinary text: only the
-    harness, which appends ids, can ask for them. `add_bos` says whether a text that is
-    given to the model begins with bos. Raises TokenizationError for a bos or eos that
-    is not special, or a pre-tokenizer that is not known.
+    first is merged first. specials: the text of each special token and its id; written
+    in a text it is ordinary text, for only the harness, which appends ids, can ask for
+    it. Raises TokenizationError for a pre-tokenizer that is not known, and as
+    `Vocabulary` does.
     """
-
-    dummy_prefix = False
 
     def __init__(
         self,
@@ -108,24 +107,21 @@ class BPE:
         add_bos: bool = True,
         pre_tokenizer: str = "smollm",
     ) -> None:
-        self.tokens = list(tokens)
+        super().__init__(
+            tokens,
+            specials.values(),
+            bos_id=bos_id,
+            eos_ids=eos_ids,
+            add_bos=add_bos,
+            dummy_prefix=False,
+        )
+        split("", pre_tokenizer)  # which must be known
         self.merges = list(merges)
         self.specials = dict(specials)
         self.pre_tokenizer = pre_tokenizer
-        self.vocab_size = len(self.tokens)
-        self.bos_id = bos_id
-        self.eos_ids = frozenset(eos_ids)
-        self.add_bos = add_bos
-        self.special_ids = frozenset(specials.values())
         self._ranks = {(a, b): (r, new) for r, (a, b, new) in enumerate(merges)}
         self._encode_word = lru_cache(WORDS_REMEMBERED)(self._merge_word)
         self._byte_ids = {t[0]: i for i, t in enumerate(self.tokens) if len(t) == 1}
-        split("", pre_tokenizer)  # which must be known
-        if not self.special_ids.issuperset({bos_id, *eos_ids}):
-            raise TokenizationError(
-                f"bos is {bos_id}, eos {sorted(self.eos_ids)}: not all of them are "
-                "special tokens"
-            )
 
     @classmethod
     def from_merges(cls, merges: Sequence[Pair]) -> BPE:
@@ -144,12 +140,8 @@ class BPE:
         Raises TokenizationError where the text is not valid Unicode (a lone surrogate),
         or has a byte that this vocabulary cannot spell: SmolLM2's lacks 21 of the 256.
         """
-        try:
-            words = [piece.encode() for piece in split(text, self.pre_tokenizer)]
-        except UnicodeEncodeError as error:
-            raise TokenizationError(
-                f"character {error.start} is a lone surrogate, which no UTF-8 text has"
-            ) from error
+        utf8(text)
+        words = [piece.encode() for piece in split(text, self.pre_tokenizer)]
         ids: list[int] = []
         for word in words:
             merged = self._merge_word if len(word) > LONG_WORD else self._encode_word
@@ -166,21 +158,3 @@ class BPE:
                 "character out"
             ) from None
         return merge_all(ids, lambda a, b: self._ranks.get((a, b)))
-
-    def token_bytes(self, token_id: int) -> bytes:
-        """The bytes that `token_id` stands for; b"" for a special id.
-
-        Raises InvalidTokenError for anything that is not an id of the vocabulary.
-        """
-        try:
-            if token_id >= 0 and not isinstance(token_id, bool):
-                return self.tokens[token_id]
-        except (IndexError, TypeError):
-            pass
-        raise InvalidTokenError(
-            f"{token_id!r} is no token id: expected 0 to {self.vocab_size - 1}"
-        )
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """The text of `ids`: broken UTF-8 becomes U+FFFD, special ids nothing."""
-        return b"".join(map(self.token_bytes, ids)).decode("utf-8", errors="replace")

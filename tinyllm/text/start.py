@@ -19,6 +19,6 @@ class Begins(Protocol):
 
 
 def after_bos(tokenizer: Begins, token_ids: Iterable[int]) -> list[int]:
-    """The ids as a model is to see them: after bos if it expects it or gets no other."""
+    """The ids that a model is to see: after bos if it expects that, or has no other."""
     ids = list(token_ids)
     return [tokenizer.bos_id, *ids] if tokenizer.add_bos or not ids else ids

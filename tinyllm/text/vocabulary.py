@@ -1,0 +1,72 @@
+"""Ids and the bytes that they stand for: what all tokenizers share."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from tinyllm.errors import InvalidTokenError, TokenizationError
+
+
+class Vocabulary:
+    """The way back from ids to text, and what a harness must know.
+
+    tokens: the bytes of each id, b"" for a special id. add_bos: a text that is given to
+    the model begins with bos. dummy_prefix: a text is encoded after a space, which
+    `decode` drops. Raises TokenizationError for a bos or eos that is not special.
+    """
+
+    def __init__(
+        self,
+        tokens: Sequence[bytes],
+        special_ids: Collection[int],
+        *,
+        bos_id: int,
+        eos_ids: Collection[int],
+        add_bos: bool,
+        dummy_prefix: bool,
+    ) -> None:
+        self.tokens = list(tokens)
+        self.vocab_size = len(self.tokens)
+        self.special_ids = frozenset(special_ids)
+        self.bos_id, self.eos_ids = bos_id, frozenset(eos_ids)
+        self.add_bos, self.dummy_prefix = add_bos, dummy_prefix
+        if not self.special_ids.issuperset({bos_id, *eos_ids}):
+            raise TokenizationError(
+                f"bos is {bos_id}, eos {sorted(self.eos_ids)}: not all of them are "
+                "special tokens"
+            )
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The bytes that `token_id` stands for; b"" for a special id.
+
+        Raises InvalidTokenError for anything that is not an id of the vocabulary.
+        """
+        try:
+            if token_id >= 0 and not isinstance(token_id, bool):
+                return self.tokens[token_id]
+        except (IndexError, TypeError):
+            pass
+        raise InvalidTokenError(
+            f"{token_id!r} is no token id: expected 0 to {self.vocab_size - 1}"
+        )
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of `ids`, which begin a text: the space put before it is dropped.
+
+        Broken UTF-8 becomes U+FFFD, special ids nothing.
+        """
+        data = b"".join(map(self.token_bytes, ids))
+        if self.dummy_prefix:
+            data = data.removeprefix(b" ")
+        return data.decode("utf-8", errors="replace")
+
+
+def utf8(text: str, what: str = "the text") -> bytes:
+    """The bytes of a text; TokenizationError where it is not valid Unicode."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise TokenizationError(
+            f"character {error.start} of {what} is a lone surrogate, which no UTF-8 "
+            "text has"
+        ) from error
