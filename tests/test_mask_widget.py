@@ -11,6 +11,7 @@ pytest.importorskip("matplotlib", reason="the notebooks extra is not installed")
 from tinyllm.decode.generate import Choice
 from tinyllm.text.bpe import BPE
 from tinyllm.widgets import mask
+from tinyllm.widgets.written import written
 
 TOKENIZER = BPE.from_merges([])  # id 3 + b stands for byte b
 A, B, SPACE, BREAK = (3 + ord(c) for c in "ab \n")
@@ -72,7 +73,7 @@ def test_the_words_name_count_mass_and_both_tokens():
     ("token_id", "seen"), [(SPACE, "␣"), (BREAK, "⏎"), (1, "<1>"), (3 + 0xF0, r"\xf0")]
 )
 def test_every_token_can_be_seen(token_id, seen):
-    assert mask.written(TOKENIZER, token_id) == seen
+    assert written(TOKENIZER, token_id) == seen
 
 
 def test_the_slider_redraws_picture_and_words():

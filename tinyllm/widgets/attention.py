@@ -21,8 +21,8 @@ from matplotlib.patches import Polygon, Rectangle
 from tinyllm.errors import UsageError
 from tinyllm.model.layers import Array
 from tinyllm.model.trace import Trace
-from tinyllm.widgets.mask import written
 from tinyllm.widgets.picture import BLUE, GREY, ORANGE, figure, png, shown, styled
+from tinyllm.widgets.written import written
 
 LARGEST = 48  # tokens: more labels than this nobody can read
 TOP = 6

@@ -22,9 +22,9 @@ from matplotlib.figure import Figure
 from tinyllm.decode.generate import Choice
 from tinyllm.decode.sampling import softmax
 from tinyllm.widgets.picture import BLUE, GREY, ORANGE, figure, png, shown, styled
+from tinyllm.widgets.written import written
 
 TOP = 8
-SHOWN_AS = {" ": "␣", "\n": "⏎"}
 
 
 @dataclass(frozen=True)
@@ -36,24 +36,6 @@ class Bar:
     after: float
     legal: bool
     note: str
-
-
-def written(tokenizer: Any, token_id: int) -> str:
-    """A token as a reader can see it: blanks as ␣, line breaks as ⏎, specials by id.
-
-    What the font of the pictures cannot draw is written as an escape.
-    """
-    data: bytes = tokenizer.token_bytes(token_id)
-    if not data:
-        return f"<{token_id}>"
-    return "".join(map(_visible, data.decode("utf-8", errors="backslashreplace")))
-
-
-def _visible(character: str) -> str:
-    if character in SHOWN_AS:
-        return SHOWN_AS[character]
-    drawn = character.isprintable() and ord(character) < 0x250
-    return character if drawn else character.encode("unicode_escape").decode()
 
 
 def bars(choice: Choice, tokenizer: Any, top: int = TOP) -> list[Bar]:

@@ -20,8 +20,8 @@ from matplotlib.axes import Axes
 from tinyllm.errors import TokenizationError
 from tinyllm.text.bpe import merge
 from tinyllm.text.pretokenize import split
-from tinyllm.widgets.mask import SHOWN_AS, written
 from tinyllm.widgets.picture import BLUE, GREEN, GREY, ORANGE, figure, shown, styled
+from tinyllm.widgets.written import SHOWN_AS, written
 
 MAX_CHARACTERS = 2000  # that the explorer takes
 MAX_PIECES = 400  # that it draws
