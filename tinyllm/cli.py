@@ -41,7 +41,7 @@ def run_agent(args: argparse.Namespace) -> int:
     from tinyllm.agent.tools import default
 
     clean_task(args.task)  # an empty task is no reason to load a model
-    lm = tinyllm.load(args.model)
+    lm = tinyllm.load(args.model, tokenizer=args.tokenizer)
     options = {"temperature": args.temperature, "constrain": not args.no_grammar}
     agent = tinyllm.Agent(
         lm, default(args.root), args.max_steps, seed=args.seed, **options
@@ -60,7 +60,7 @@ def run_generate(args: argparse.Namespace) -> int:
     import tinyllm
     from tinyllm.decode.generate import stream
 
-    lm = tinyllm.load(args.model)
+    lm = tinyllm.load(args.model, tokenizer=args.tokenizer)
     names = "max_new_tokens temperature top_k top_p seed stop"
     options = {name: getattr(args, name) for name in names.split()}
     if args.json:
@@ -84,7 +84,7 @@ def run_evaluate(args: argparse.Namespace) -> int:
     from tinyllm.train.tasks import FAMILIES
     from tinyllm.verify.held_out import HEADER, measure
 
-    lm = tinyllm.load(args.model, exact=False)
+    lm = tinyllm.load(args.model, exact=False, tokenizer=args.tokenizer)
     rows = []
     if not args.json:
         print(HEADER)
@@ -149,8 +149,11 @@ def parser() -> argparse.ArgumentParser:
 
 def _sampling_options(option: Any) -> None:
     option("--model", default="agent", help="name or path (agent, the one inside)")
-    option("--temperature", type=float, default=0.0, help="0 takes the likeliest token")
-    option("--seed", type=whole, default=0, help="chooses the dice of temperature")
+    option("--tokenizer", help="tokenizer.bin of a llama2.c model (the one beside it)")
+    option(
+        "--temperature", type=float, default=0.0, help="0 takes the likeliest token (0)"
+    )
+    option("--seed", type=whole, default=0, help="chooses the dice of temperature (0)")
     option("--json", action="store_true", help="print JSON for programs")
 
 

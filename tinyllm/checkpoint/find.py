@@ -18,10 +18,10 @@ from tinyllm.checkpoint.known import KNOWN, Known, named
 from tinyllm.errors import CheckpointError, ModelNotFoundError, UsageError
 
 EMBEDDED = Path(__file__).parent.parent / "embedded"
-SUFFIXES = (".gguf", ".bin", ".safetensors")
+SUFFIXES = (".gguf", ".bin")
 KINDS = (
     "the path of a folder with config.json, model.safetensors and tokenizer.json, "
-    "or of a .gguf, .bin or .safetensors file"
+    "or of a .gguf or .bin file"
 )
 
 

@@ -82,14 +82,16 @@ def config_of(gguf: GGUF) -> Config:
     sizes = {name: _size(gguf, key) for name, key in SIZES.items()}
     n_kv_heads = _size(gguf, KV_HEADS, sizes["n_heads"])
     head_dim = _head_dim(gguf, sizes["dim"], sizes["n_heads"])
+    vocab_size, norm_eps = _vocab_size(gguf), _number(gguf, EPS)
+    rope_theta = _number(gguf, THETA, 10000.0)
     try:
         return Config(
             **sizes,
             n_kv_heads=n_kv_heads,
             head_dim=head_dim,
-            vocab_size=_vocab_size(gguf),
-            rope_theta=_number(gguf, THETA, 10000.0),
-            norm_eps=_number(gguf, EPS),
+            vocab_size=vocab_size,
+            rope_theta=rope_theta,
+            norm_eps=norm_eps,
             tied_embeddings=HEAD not in gguf.tensors,
         )
     except CheckpointError as error:

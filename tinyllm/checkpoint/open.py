@@ -33,18 +33,19 @@ def open_model(
     TokenizationError, or UsageError for a tokenizer that is not asked for.
     """
     file = Path(path)
-    if file.suffix == ".bin":
+    ending = file.suffix.lower()
+    if ending == ".bin" and not file.is_dir():
         return _open_bin(file, exact, tokenizer)
     if tokenizer is not None:
         raise UsageError(
             f"{file} has its tokenizer with it: tokenizer= is for llama2.c's .bin files"
         )
-    if file.suffix == ".gguf":
+    if ending == ".gguf" and not file.is_dir():
         return _open_gguf(file, exact)
     if file.is_dir():
         return load_folder(file, exact)
     raise ModelNotFoundError(
-        f"{file} is no model: give a folder with config.json, a .gguf or a .bin file"
+        f"{file} is no model: give the folder of config.json, a .gguf or .bin file"
     )
 
 
@@ -60,7 +61,9 @@ def _open_bin(
     file: Path, exact: bool, tokenizer: str | os.PathLike[str] | None
 ) -> Opened:
     config, weights = llama2c.read(file)
-    path = _tokenizer_beside(file, config) if tokenizer is None else tokenizer
+    path = _tokenizer_beside(file, config) if tokenizer is None else Path(tokenizer)
+    if path.suffix.lower() != ".bin":
+        raise UsageError(f"{path}: the tokenizer of a .bin model is a .bin file too")
     spm = tokenizer_bin.load(path, config.vocab_size)
     return Model(config, weights, exact), spm
 
