@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -236,3 +237,15 @@ def test_the_comparison_says_in_words_what_it_draws():
     picture = tokens.compared(COUNTS)
     assert picture.alt == tokens.told_compared(COUNTS)
     assert picture.data == tokens.compared(COUNTS).data
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+def test_the_bars_of_a_text_stay_in_its_row_and_look_unlike(monkeypatch, n):
+    monkeypatch.setattr(tokens, "shown", lambda fig, alt: fig)
+    counts = {f"vocabulary {k}": {"English": 31, "code": 7 + k} for k in range(n)}
+    bars = tokens.compared(counts).axes[0].patches
+    rows = sorted((b.get_y(), b.get_y() + b.get_height()) for b in bars)
+    assert all(end < start for (_, end), (start, _) in pairwise(rows))
+    assert [round((low + high) / 2) for low, high in rows] == [0] * n + [1] * n
+    assert len({(b.get_edgecolor(), b.get_hatch()) for b in bars}) == n
+    assert len({b.get_hatch() for b in bars}) == n  # without colour, too

@@ -167,18 +167,19 @@ def _box(
 def compared(counts: Mapping[str, Mapping[str, int]]) -> Image:
     """Bars of how many tokens each vocabulary needs: {vocabulary: {text: tokens}}.
 
-    Colour and hatch tell the vocabularies apart; the number stands at each bar.
+    Colour and hatch tell up to four vocabularies apart; the number stands at each bar.
     """
-    looks = [(BLUE, ""), (ORANGE, "////"), (GREEN, "....")]
+    looks = [(BLUE, ""), (ORANGE, "////"), (GREEN, "...."), (GREY, "xxxx")]
     texts = list(next(iter(counts.values())))
+    step = 0.84 / len(counts)  # of a text's row
     with styled():
-        fig = figure(7.2, 0.5 * len(texts) + 0.7)
+        fig = figure(7.2, 0.17 * len(counts) * len(texts) + 0.7)
         axes = fig.subplots()
         for k, (name, row) in enumerate(counts.items()):
             colour, hatch = looks[k % len(looks)]
-            places = [i + 0.27 * (k - (len(counts) - 1) / 2) for i in range(len(texts))]
+            places = [i + step * (k - (len(counts) - 1) / 2) for i in range(len(texts))]
             bars = axes.barh(
-                places, [row[t] for t in texts], 0.25, label=name, hatch=hatch,
+                places, [row[t] for t in texts], 0.9 * step, label=name, hatch=hatch,
                 facecolor="white" if hatch else colour, edgecolor=colour,
             )  # fmt: skip
             axes.bar_label(bars, padding=3, fontsize=7.5, color=GREY)
