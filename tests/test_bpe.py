@@ -144,6 +144,25 @@ def test_a_byte_that_the_vocabulary_cannot_spell_is_refused_not_lost():
         tokenizer.encode("a queen")
 
 
+def test_one_text_in_place_of_a_list_is_refused_not_read_by_letters():
+    with pytest.raises(TokenizationError, match="list of texts"):
+        train("hello hello", 300)
+    with pytest.raises(TokenizationError, match="surrogate"):
+        train(["\ud800"], 300)
+
+
+@pytest.mark.parametrize("pair", [(9999, 1), (-1, 5), (5, 259)])
+def test_a_merge_of_ids_that_are_not_there_yet_is_refused(pair):
+    with pytest.raises(TokenizationError, match="merge 0"):
+        BPE.from_merges([pair])
+
+
+@pytest.mark.parametrize("text", [None, b"x", 5])
+def test_what_is_no_text_cannot_be_encoded(text):
+    with pytest.raises(TokenizationError, match="must be a str"):
+        TOKENIZER.encode(text)
+
+
 @pytest.mark.parametrize(
     "ids", [{"bos_id": 5, "eos_ids": {2}}, {"bos_id": 1, "eos_ids": {2, 9}}]
 )

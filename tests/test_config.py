@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.conftest import TINY
 from tinyllm.errors import CheckpointError
 from tinyllm.model.config import Config, weight_shapes
 
@@ -163,3 +164,21 @@ def test_weight_shapes_follow_from_the_sizes(config):
     assert shapes["model.layers.0.self_attn.o_proj.weight"] == (44, 8 * 6)
     assert shapes["lm_head.weight"] == (259, 44)
     assert "lm_head.weight" not in weight_shapes(replace(config, tied_embeddings=True))
+
+
+def test_two_values_of_rope_theta_are_refused():
+    """Engines differ in which they take: 5 units of logits on the embedded model."""
+    values = TINY.to_hf()
+    inner = {"rope_type": "default", "rope_theta": values["rope_theta"]}
+    assert Config.from_hf(values | {"rope_parameters": inner}) == TINY
+    inner["rope_theta"] = 10000.0
+    with pytest.raises(CheckpointError, match="rope_parameters"):
+        Config.from_hf(values | {"rope_parameters": inner})
+
+
+def test_what_a_file_says_with_null_or_default_is_what_it_leaves_out():
+    values = TINY.to_hf()
+    many = Config.from_hf(values | {"num_key_value_heads": None})
+    assert many.n_kv_heads == many.n_heads
+    plain = values | {"rope_scaling": {"rope_type": "default"}}
+    assert Config.from_hf(plain) == TINY

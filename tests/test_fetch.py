@@ -334,7 +334,14 @@ def test_a_redirect_on_this_machine_is_followed(server, known, folder):
 
 
 @pytest.mark.parametrize(
-    "target", ["http://example.org/x", "ftp://example.org/x", "file:///etc/passwd"]
+    "target",
+    [
+        "http://example.org/x",
+        "ftp://example.org/x",
+        "file:///etc/passwd",
+        "http://[",
+        "https://a..b/",
+    ],
 )
 def test_a_redirect_to_what_is_not_https_is_refused(server, known, folder, target):
     serve(server, "/model.bin", b"", 302, Location=target)

@@ -131,7 +131,7 @@ def test_a_file_of_another_size_is_damaged_and_not_found(folder, size):
     lay(folder / "smollm2", SMOLLM2, gguf=size)
     with pytest.raises(CheckpointError, match="smollm2 is damaged") as error:
         find("smollm2")
-    assert f"{size:,} bytes, 98,362,432 expected" in str(error.value)
+    assert f"{size:,} bytes, 98,362,432 bytes expected" in str(error.value)
     assert str(folder / "smollm2" / file.name) in str(error.value)
     assert "tinyllm models get smollm2" in str(error.value)
     assert not isinstance(error.value, ModelNotFoundError)

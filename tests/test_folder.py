@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from tinyllm.checkpoint.folder import load_folder, read_weights, save_folder
 from tinyllm.errors import CheckpointError, ModelNotFoundError, TokenizationError
 from tinyllm.text import tokenizer_json
 from tinyllm.text.bpe import BPE
+from tinyllm.text.sentencepiece import SentencePiece
 
 SHARDS = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
 INDEX = "model.safetensors.index.json"
@@ -155,9 +157,51 @@ def test_wrong_weights_are_refused_before_anything_is_written(
 
 def test_the_ends_of_a_text_are_those_that_config_json_names(folder):
     change(folder / "config.json", bos_token_id=2, eos_token_id=[0, 1])
+    with pytest.raises(TokenizationError, match="bos"):  # the template puts 1 first
+        load_folder(folder)
+    change(folder / "tokenizer.json", post_processor=None)
     tokenizer = load_folder(folder)[1]
-    assert tokenizer.bos_id == 2
+    assert (tokenizer.bos_id, tokenizer.add_bos) == (2, False)
     assert tokenizer.eos_ids == {0, 1}
+
+
+def test_sizes_that_no_weight_has_are_refused_before_a_token_is_made(folder):
+    """A million ids that stand for nothing would cost seconds and gigabytes."""
+    change(folder / "config.json", vocab_size=2**24)
+    tracemalloc.start()
+    with pytest.raises(CheckpointError, match="16777216"):
+        load_folder(folder)
+    assert tracemalloc.get_traced_memory()[1] < 64 * 2**20
+    tracemalloc.stop()
+
+
+def test_a_save_that_cannot_be_read_back_changes_nothing(folder, config, weights):
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    spm = SentencePiece(
+        ["<s>", *(f"<0x{b:02X}>" for b in range(256))],
+        [0.0] * 257,
+        [3, *[6] * 256],
+        bos_id=0,
+        eos_ids={0},
+    )
+    wide = BPE.from_merges([(3 + 97, 3 + 98)])  # 260 ids, one more than the model
+    for tokenizer, dtype in (
+        (spm, "F32"),
+        (wide, "F32"),
+        (BPE.from_merges([]), "BF16"),
+    ):
+        with pytest.raises(CheckpointError):
+            save_folder(folder, config, weights, tokenizer, dtype)
+    assert before == {path.name: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(CheckpointError, match="BF16"):
+        save_folder(folder / "new", config, weights, BPE.from_merges([]), "BF16")
+    assert not (folder / "new").exists()
+
+
+def test_saving_takes_away_what_belonged_to_the_model_before(folder, config, weights):
+    change(folder / "generation_config.json", eos_token_id=[0])
+    save_folder(folder, config, weights, BPE.from_merges([]), "F32")
+    assert load_folder(folder)[1].eos_ids == {2}
 
 
 def test_generation_config_adds_to_the_ends(folder):

@@ -291,3 +291,9 @@ def test_the_real_model_tells_the_story_that_llama2c_tells():
     assert 1 not in ids[1:]
     expected = (DATA / "stories260K.greedy.txt").read_text(encoding="utf-8")
     assert story.removeprefix(" ") + "\n" == expected
+
+
+@pytest.mark.parametrize("head", [b"PK\x03\x04", b"\x80\x02"])
+def test_a_pickled_file_is_named_as_such(head):
+    with pytest.raises(CheckpointError, match="pickled"):
+        parse(np.frombuffer(head + bytes(100), np.uint8), "pytorch_model.bin")

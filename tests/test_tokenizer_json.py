@@ -134,6 +134,11 @@ def changed(path: str, value: object):
     return change
 
 
+BOS = {"SpecialToken": {"id": "<|bos|>", "type_id": 0}}
+TEXT = {"Sequence": {"id": "A", "type_id": 0}}
+ROBERTA = {"type": "RobertaProcessing", "cls": ["<|bos|>", 1], "sep": ["<|eos|>", 2]}
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -157,7 +162,7 @@ def changed(path: str, value: object):
         (changed("model/ignore_merges", True), "ignore_merges"),
         (changed("normalizer", {"type": "NFC"}), "normalizer"),
         (changed("added_tokens", []), "bos"),
-        (changed("pre_tokenizer", None), "wrong kind"),
+        (changed("pre_tokenizer", None), "pre-tokenizer"),
         (
             changed("pre_tokenizer/pretokenizers/0/individual_digits", False),
             "only GPT-2",
@@ -165,6 +170,16 @@ def changed(path: str, value: object):
         (changed("pre_tokenizer/pretokenizers/1/add_prefix_space", True), "only GPT-2"),
         (changed("pre_tokenizer/pretokenizers/1/use_regex", False), "only GPT-2"),
         (changed("pre_tokenizer/pretokenizers/0", {"type": "Split"}), "only GPT-2"),
+        (changed("truncation", {"max_length": 5}), "truncation"),
+        (changed("padding", {"strategy": {"Fixed": 9}}), "padding"),
+        (changed("decoder", {"type": "WordPiece"}), "decoder"),
+        (changed("post_processor", {"type": "Foo"}), "post_processor"),
+        (changed("post_processor", ROBERTA), "post_processor"),
+        (changed("post_processor/single", [TEXT, BOS]), "post_processor"),
+        (changed("post_processor/single", [BOS, BOS, TEXT]), "post_processor"),
+        (changed("post_processor/single", [BOS]), "post_processor"),
+        (changed("post_processor/special_tokens/<|bos|>/ids", [2]), "post_processor"),
+        (changed("added_tokens/0/special", False), "not special"),
     ],
 )
 def test_what_a_file_lacks_or_wants_in_vain_is_named(tmp_path, change, message):
@@ -188,7 +203,7 @@ def test_a_file_of_another_kind_is_a_typed_error(tmp_path, data):
 
 
 def test_an_absent_file_is_a_typed_error(tmp_path):
-    with pytest.raises(TokenizationError, match="cannot be read"):
+    with pytest.raises(TokenizationError, match="no such file"):
         tokenizer_json.load(tmp_path / "nothing.json")
 
 
@@ -232,3 +247,46 @@ def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
         tokenizer_json.save(made("smollm"), path)
     assert os.listdir(tmp_path) == ["tokenizer.json"]
     assert path.read_text() == "old"
+
+
+def test_the_library_puts_bos_first_as_add_bos_says(tmp_path):
+    """What is saved says so itself, and a chain of harmless steps is understood."""
+    tokenizers = pytest.importorskip("tokenizers")
+    path = tmp_path / "tokenizer.json"
+    tokenizer_json.save(made("smollm"), path)
+    theirs = tokenizers.Tokenizer.from_file(str(path))
+    assert theirs.encode("hat").ids == [1, *made("smollm").encode("hat")]
+    document = json.loads(path.read_text("utf-8"))
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+    chain = [byte_level, document["post_processor"]]
+    document["post_processor"] = {"type": "Sequence", "processors": chain}
+    path.write_text(json.dumps(document), "utf-8")
+    assert tokenizer_json.load(path).add_bos
+    document["post_processor"] = byte_level
+    path.write_text(json.dumps(document), "utf-8")
+    assert not tokenizer_json.load(path).add_bos
+
+
+def test_a_vocabulary_larger_than_the_file_is_padded_a_smaller_one_refused(
+    tmp_path,
+):
+    path = tmp_path / "tokenizer.json"
+    ours = made("smollm")
+    tokenizer_json.save(ours, path)
+    padded = tokenizer_json.load(path, vocab_size=ours.vocab_size + 5)
+    assert padded.vocab_size == ours.vocab_size + 5
+    assert padded.token_bytes(ours.vocab_size + 4) == b""
+    assert padded.encode("the hat") == ours.encode("the hat")
+    with pytest.raises(TokenizationError, match="belong together"):
+        tokenizer_json.load(path, vocab_size=ours.vocab_size - 1)
+
+
+def test_only_special_ids_begin_and_end_a_text(tmp_path):
+    path = tmp_path / "tokenizer.json"
+    tokenizer_json.save(made("smollm"), path)
+    document = json.loads(path.read_text("utf-8"))
+    document["post_processor"] = None
+    path.write_text(json.dumps(document), "utf-8")
+    assert tokenizer_json.load(path, bos_id=2, eos_ids=[0, 1]).eos_ids == {0, 1}
+    with pytest.raises(TokenizationError, match="special"):
+        tokenizer_json.load(path, bos_id=80)

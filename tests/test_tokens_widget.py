@@ -249,3 +249,17 @@ def test_the_bars_of_a_text_stay_in_its_row_and_look_unlike(monkeypatch, n):
     assert [round((low + high) / 2) for low, high in rows] == [0] * n + [1] * n
     assert len({(b.get_edgecolor(), b.get_hatch()) for b in bars}) == n
     assert len({b.get_hatch() for b in bars}) == n  # without colour, too
+
+
+def test_without_ranks_what_cannot_be_spelled_is_said_and_merges_are_not_told():
+    box, words, view = parts("ab", SPM)
+    box.value = "\ud800"
+    assert "surrogate" in words.value
+    assert view.value == ""
+    with pytest.raises(TokenizationError, match="no ranks"):
+        tokens.told_merges(SPM, "ab")
+
+
+def test_a_text_too_long_to_be_drawn_is_refused_in_a_picture_too():
+    with pytest.raises(TokenizationError, match="take a part"):
+        tokens.still(SPM, "ab" * 2000)

@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 import tinyllm
 from tests.conftest import TINY, random_weights
 from tests.slow_llama import attend, mlp, norm, slow_logits, turn
-from tinyllm.errors import ContextFullError, InvalidTokenError, PromptTooShortError
+from tinyllm.errors import (
+    ContextFullError,
+    InferenceError,
+    InvalidTokenError,
+    PromptTooShortError,
+)
 from tinyllm.model.layers import linear, rms_norm
 from tinyllm.model.trace import attention_weights, trace
 from tinyllm.model.transformer import Model
@@ -146,3 +151,10 @@ def test_the_embedded_model_is_traced_too():
 def test_ids_that_the_model_refuses_are_refused(ids, error):
     with pytest.raises(error):
         trace(MODEL, ids)
+
+
+def test_a_trace_that_would_not_fit_in_memory_is_refused(monkeypatch, model):
+    monkeypatch.setattr("tinyllm.model.trace.LARGEST", 3 * 8 * 10**2)
+    assert trace(model, [5] * 10).attention.size == 3 * 8 * 10**2
+    with pytest.raises(InferenceError, match="fewer ids"):
+        trace(model, [5] * 11)

@@ -50,3 +50,13 @@ def test_a_folder_in_the_way_is_the_error_of_opening_and_stays(tmp_path):
         pass
     assert raised.value.__context__ is None
     assert [p.name for p in tmp_path.iterdir()] == ["model.bin.part"]
+
+
+def test_a_link_in_the_place_of_the_unfinished_file_is_not_followed(tmp_path):
+    other = tmp_path / "other"
+    other.write_bytes(b"somebody's")
+    (tmp_path / "model.bin.part").symlink_to(other)
+    with whole_file(tmp_path / "model.bin") as file:
+        file.write(b"new")
+    assert other.read_bytes() == b"somebody's"
+    assert not (tmp_path / "model.bin").is_symlink()

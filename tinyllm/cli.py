@@ -201,7 +201,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(argv)
     try:
         code = int(args.run(args))
-        sys.stdout.flush()  # a full disk shows itself here, not after the last line
+        if sys.stdout is not None:  # a full disk shows itself here, not at the end
+            sys.stdout.flush()
         return code
     except UsageError as error:
         return _complain(error, 2)

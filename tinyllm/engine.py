@@ -15,7 +15,7 @@ from tinyllm.checkpoint.find import find
 from tinyllm.checkpoint.open import open_model
 from tinyllm.decode.generate import Generation, generate
 from tinyllm.decode.session import Session
-from tinyllm.errors import InferenceError
+from tinyllm.errors import InferenceError, UsageError
 from tinyllm.model.config import Config
 from tinyllm.model.layers import Array
 from tinyllm.model.transformer import Model
@@ -145,5 +145,7 @@ def load(
     it; False is faster on long prompts. Raises ModelNotFoundError, CheckpointError or
     TokenizationError; nothing is downloaded.
     """
+    if not isinstance(exact, bool):
+        raise UsageError(f"exact must be True or False, not {exact!r:.40}")
     model, text = open_model(find(name_or_path), exact, tokenizer)
     return NumpyEngine(model, text, Path(name_or_path).name)

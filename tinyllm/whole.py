@@ -17,7 +17,8 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """
     target = Path(path)
     part = target.with_name(f"{target.name}.part")
-    file = part.open("wb")  # if this fails, what lies there is not ours to remove
+    part.unlink(missing_ok=True)  # of a run that was killed, or a link to elsewhere
+    file = part.open("xb")  # if this fails, what lies there is not ours to remove
     try:
         with file:
             yield file

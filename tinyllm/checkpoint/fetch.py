@@ -208,7 +208,7 @@ def _download(file: File) -> Chunks:
         error.close()
         answer = f"{error.code} {responses.get(error.code, '')}".strip()
         raise DownloadError(f"{file.url} answers {answer}") from None
-    except (OSError, HTTPException) as error:
+    except (OSError, HTTPException, ValueError) as error:  # ValueError: a bad address
         reason = getattr(error, "reason", error)
         raise DownloadError(
             f"{file.url} cannot be read ({reason}): is this machine online?"
@@ -217,6 +217,18 @@ def _download(file: File) -> Chunks:
 
 class SafeRedirects(HTTPRedirectHandler):
     """Follow a redirect to https; one to http only on this machine, from there."""
+
+    def http_error_302(
+        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: Any
+    ) -> Any:
+        """Follow it; a reply that leads to no address is closed, as all others are."""
+        try:
+            return super().http_error_302(req, fp, code, msg, headers)
+        except ValueError:
+            fp.close()
+            raise
+
+    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
 
     def redirect_request(
         self,

@@ -52,6 +52,8 @@ def find(name_or_path: str | os.PathLike[str]) -> Path:
     """
     if isinstance(name_or_path, str) and (known := named(name_or_path)):
         return _find_known(known)
+    if not isinstance(name_or_path, (str, os.PathLike)):
+        raise UsageError(f"a model is a name or a path, not {name_or_path!r:.40}")
     given = os.fspath(name_or_path)
     if os.path.isdir(given):
         return Path(given)
@@ -123,7 +125,7 @@ def _look(known: Known, folder: Path) -> Whereabouts:
     for file, size in sizes.items():
         if size != file.size:
             has = "is missing" if size is None else f"has {size:,} bytes"
-            problem = f"{folder / file.name} {has}, {file.size:,} expected"
+            problem = f"{folder / file.name} {has}, {file.size:,} bytes expected"
             return Whereabouts("damaged", folder, problem)
     return Whereabouts("found", folder)
 

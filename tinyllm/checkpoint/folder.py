@@ -43,10 +43,12 @@ def load_folder(path: str | os.PathLike[str], exact: bool = True) -> tuple[Model
     values = _read_object(folder / CONFIG, LARGEST_CONFIG)
     config = Config.from_hf(values)
     bos, eos = _ends(folder, values, config.vocab_size)
+    weights = read_weights(folder)
+    check_weights(config, weights)  # the sizes are real ones before anything is made
     tokenizer = tokenizer_json.load(
         folder / TOKENIZER, bos_id=bos, eos_ids=eos, vocab_size=config.vocab_size
     )
-    return Model(config, read_weights(folder), exact), tokenizer
+    return Model(config, weights, exact), tokenizer
 
 
 def read_weights(folder: Path) -> dict[str, Stored]:
@@ -76,8 +78,19 @@ def save_folder(
     tokenizer: BPE,
     dtype: str = "F16",
 ) -> None:
-    """Write a model folder that `load_folder` and other engines read."""
+    """Write a model folder that `load_folder` and other engines read.
+
+    `dtype` is "F16" or "F32". A model that was there is replaced. Raises
+    CheckpointError, before anything is written, for what does not fit together.
+    """
     check_weights(config, weights)
+    if not isinstance(tokenizer, BPE) or tokenizer.vocab_size > config.vocab_size:
+        raise CheckpointError(
+            f"a folder holds a byte-level BPE of at most {config.vocab_size} ids, not "
+            f"{type(tokenizer).__name__} of {tokenizer.vocab_size}: llama2c.write and "
+            "tokenizer_bin.save are for SentencePiece"
+        )
+    safetensors.check_dtype(dtype)
     folder = Path(path)
     folder.mkdir(parents=True, exist_ok=True)
     eos = sorted(tokenizer.eos_ids)
@@ -87,6 +100,8 @@ def save_folder(
         "torch_dtype": {"F16": "float16", "F32": "float32"}.get(dtype, dtype),
     }
     safetensors.write(folder / WEIGHTS, weights, dtype)
+    for stale in (INDEX, GENERATION):
+        (folder / stale).unlink(missing_ok=True)
     tokenizer_json.save(tokenizer, folder / TOKENIZER)
     text = json.dumps(values, indent=2) + "\n"
     with whole_file(folder / CONFIG) as file:  # last: without it a folder is no model

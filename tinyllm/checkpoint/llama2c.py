@@ -27,6 +27,7 @@ from tinyllm.model.transformer import check_weights
 from tinyllm.whole import whole_file
 
 HEADER = struct.Struct("<7i")
+PICKLED = (b"PK", b"\x80\x02")  # how torch's files begin, new and old
 MAGIC = 0x616B3432  # "ak42" begins versions 1 and 2
 EMBEDDING, NORM = "model.embed_tokens.weight", "model.norm.weight"
 TABLES, HEAD = "rotation tables", "lm_head.weight"
@@ -57,6 +58,11 @@ def read(path: str | os.PathLike[str]) -> tuple[Config, dict[str, Stored]]:
 
 def parse(data: Bytes, name: str) -> tuple[Config, dict[str, Stored]]:
     """Return config and weights in the bytes of a file that errors call `name`."""
+    if bytes(data[:2]) in PICKLED:
+        raise CheckpointError(
+            f"{name} is pickled: opening it could run any code, so it is never "
+            "unpickled here. Convert it to safetensors where you trust it"
+        )
     try:
         config = _read_header(data)
         spans = _spans(config)

@@ -98,8 +98,7 @@ def write(
     They become arrays one at a time. Raises CheckpointError for another dtype or a
     value that F16 cannot hold.
     """
-    if dtype not in _WRITABLE:
-        raise CheckpointError(f"cannot write {dtype!r}: choose 'F16' or 'F32'")
+    check_dtype(dtype)
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     names, offset = sorted(tensors), 0
     for name in names:
@@ -113,6 +112,12 @@ def write(
         file.write(struct.pack("<Q", len(text)) + text)
         for name in names:
             file.write(_encode(name, np.asarray(tensors[name]), dtype).data)
+
+
+def check_dtype(dtype: str) -> None:
+    """Raise CheckpointError for a kind of number that `write` does not know."""
+    if dtype not in _WRITABLE:
+        raise CheckpointError(f"cannot write {dtype!r}: choose 'F16' or 'F32'")
 
 
 def _parse(raw: Bytes, name: str) -> dict[str, Any]:

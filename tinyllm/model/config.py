@@ -34,7 +34,7 @@ _HF_UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "hidden_act": ("silu",),
     "attention_bias": (False,),
     "mlp_bias": (False,),
-    "rope_scaling": (None,),
+    "rope_scaling": (None, {"rope_type": "default"}, {"type": "default"}),
     "partial_rotary_factor": (1.0, None),
     "sliding_window": (None,),
     "quantization_config": (None,),
@@ -113,7 +113,8 @@ class Config:
             if key in values:
                 _check_supported(key, values[key], supported)
         sizes = dict(values)
-        sizes.setdefault("num_key_value_heads", values.get("num_attention_heads"))
+        if sizes.get("num_key_value_heads") is None:
+            sizes["num_key_value_heads"] = values.get("num_attention_heads")
         if sizes.get("head_dim") is None:
             sizes["head_dim"] = _head_dim(values)
         missing = [key for key in _HF_SIZES.values() if sizes.get(key) is None]
@@ -186,7 +187,7 @@ def _check_room(config: Config) -> None:
 def _check_supported(key: str, value: object, supported: tuple[Any, ...]) -> None:
     if value not in supported:
         raise CheckpointError(
-            f"config.json: {key} is {value!r}; only {supported[0]!r} is supported"
+            f"config.json: {key} is {value!r:.80}; only {supported[0]!r} is supported"
         )
 
 
@@ -211,4 +212,11 @@ def _rope_theta(values: Mapping[str, Any]) -> Any:
         raise CheckpointError("config.json: rope_parameters must be an object")
     for key, plain in _ROPE_UNSUPPORTED.items():
         _check_supported(key, parameters.get(key, plain[0]), plain)
-    return values.get("rope_theta", parameters.get("rope_theta", 10000.0))
+    inner = parameters.get("rope_theta")
+    theta = values.get("rope_theta", 10000.0 if inner is None else inner)
+    if inner is not None and inner != theta:
+        raise CheckpointError(
+            f"config.json: rope_theta is {theta!r:.40}, but {inner!r:.40} in "
+            "rope_parameters: engines differ in which they take, so make them equal"
+        )
+    return theta

@@ -12,8 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tinyllm.errors import InferenceError
 from tinyllm.model.layers import Array, linear, rms_norm, rope, swiglu
 from tinyllm.model.transformer import Layer, Model
+
+LARGEST = 2**26  # attention weights that are kept: 256 MiB
 
 
 @dataclass(frozen=True)
@@ -34,9 +37,16 @@ class Trace:
 def trace(model: Model, token_ids: Sequence[int]) -> Trace:
     """Return the trace of these ids from position 0.
 
-    Raises InvalidTokenError, PromptTooShortError or ContextFullError, as the model.
+    Raises InvalidTokenError, PromptTooShortError or ContextFullError, as the model, and
+    InferenceError for more ids than there is room to keep.
     """
     ids = model.check(token_ids)
+    kept = model.config.n_layers * model.config.n_heads * len(ids) ** 2
+    if kept > LARGEST:
+        raise InferenceError(
+            f"the trace of {len(ids)} ids has {kept:,} attention weights, more than "
+            f"{LARGEST:,}: give fewer ids"
+        )
     eps = model.config.norm_eps
     x: Array = model.embedding[ids]  # (T, D)
     states, patterns = [x], []

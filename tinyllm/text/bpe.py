@@ -45,12 +45,14 @@ def train(pieces: Iterable[str], vocab_size: int) -> list[Pair]:
     the pair with the smaller ids, so the same corpus gives the same merges anywhere.
     Source: Sennrich et al. 2016, "Neural Machine Translation of Rare Words", 3.2.
     """
+    if isinstance(pieces, str):
+        raise TokenizationError("pieces is one text: give a list of texts, as [text]")
     n_special = len(SPECIALS)
     counts: Counter[str] = Counter()
     for piece, times in Counter(pieces).items():
         for part in split(piece):
             counts[part] += times
-    words = [[n_special + b for b in word.encode()] for word in counts]
+    words = [[n_special + b for b in utf8(word)] for word in counts]
     weight = list(counts.values())
     pairs: Counter[Pair] = Counter()
     where: defaultdict[Pair, set[int]] = defaultdict(set)
@@ -127,8 +129,13 @@ class BPE(Vocabulary):
     def from_merges(cls, merges: Sequence[Pair]) -> BPE:
         """The tokenizer of freshly trained `merges` (as `train` returns them)."""
         tokens = [b""] * len(SPECIALS) + [bytes([b]) for b in range(256)]
-        triples = []
+        triples: list[tuple[int, int, int]] = []
         for a, b in merges:
+            if not (0 <= a < len(tokens) and 0 <= b < len(tokens)):
+                raise TokenizationError(
+                    f"merge {len(triples)} is of {a} and {b}: each must be an id below "
+                    f"{len(tokens)}, which are there before it"
+                )
             triples.append((a, b, len(tokens)))
             tokens.append(tokens[a] + tokens[b])
         specials = {name: i for i, name in enumerate(SPECIALS)}

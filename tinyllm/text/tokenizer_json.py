@@ -103,6 +103,8 @@ def load(
     """
     file = Path(path)
     try:
+        if not file.is_file():  # a pipe or a device might never end
+            raise TokenizationError("there is no such file")
         if file.stat().st_size > MAX_BYTES:
             raise TokenizationError(f"it is larger than {MAX_BYTES} bytes")
         document = json.loads(file.read_text(encoding="utf-8"))
@@ -150,7 +152,7 @@ def _build(
         eos_ids={_named(specials, "<|eos|>", "eos_ids")}
         if eos_ids is None
         else eos_ids,
-        add_bos=_adds_bos(document),
+        add_bos=_adds_bos(document, bos_id),
         pre_tokenizer=_kind(document),
     )
 
@@ -159,8 +161,8 @@ def _specials(document: dict[str, Any]) -> dict[str, int]:
     for token in document["added_tokens"]:
         if not token.get("special", True):
             raise TokenizationError(
-                f"the added token {token['content']!r} is found in any text although "
-                "it is not special: not supported"
+                f"the added token {token['content']!r:.80} is found in any text, "
+                "although it is not special: not supported"
             )
     return {token["content"]: token["id"] for token in document["added_tokens"]}
 
@@ -168,14 +170,33 @@ def _specials(document: dict[str, Any]) -> dict[str, int]:
 def _named(specials: dict[str, int], name: str, option: str) -> int:
     if name in specials:
         return specials[name]
-    raise TokenizationError(f"there is no special token {name}: give {option}=")
+    raise TokenizationError(
+        f"there is no special token {name}: give {option}= (config.json says it under "
+        f"{option[:3]}_token_id)"
+    )
 
 
-def _adds_bos(document: dict[str, Any]) -> bool:
-    """Whether the file's template puts a special token before a text."""
-    template = document.get("post_processor") or {}
-    steps = template.get("processors", [template])
-    return any("SpecialToken" in (step.get("single") or [{}])[0] for step in steps)
+def _adds_bos(document: dict[str, Any], bos_id: int) -> bool:
+    """Whether the file's template puts bos before a text; ByteLevel moves offsets only.
+
+    Raises TokenizationError for anything else that is put before or after a text.
+    """
+    top = document.get("post_processor") or {"type": "ByteLevel"}
+    adds = False
+    for step in top["processors"] if top["type"] == "Sequence" else [top]:
+        if step["type"] == "ByteLevel":
+            continue
+        pieces = step["single"] if step["type"] == "TemplateProcessing" else []
+        *first, last = [next(iter(piece.items())) for piece in pieces] or [("", None)]
+        special = step.get("special_tokens", {})
+        ids = [special.get(token["id"], {}).get("ids") for _, token in first]
+        if last[0] != "Sequence" or ids not in ([], [[bos_id]]):
+            raise TokenizationError(
+                f"post_processor {step!r:.200}: only one that puts bos (id {bos_id}) "
+                "before a text is supported"
+            )
+        adds = adds or bool(ids)
+    return adds
 
 
 def _merges(listed: Any) -> list[tuple[str, str]]:
@@ -186,7 +207,9 @@ def _merges(listed: Any) -> list[tuple[str, str]]:
     for i, entry in enumerate(listed):
         parts = entry.split(" ") if isinstance(entry, str) else entry
         if not isinstance(parts, list) or [type(p) for p in parts] != [str, str]:
-            raise TokenizationError(f"model.merges[{i}] is {entry!r}: not two tokens")
+            raise TokenizationError(
+                f"model.merges[{i}] is {entry!r:.80}: not two tokens"
+            )
         pairs.append((parts[0], parts[1]))
     return pairs
 
@@ -208,14 +231,20 @@ def _refuse_unsupported(document: dict[str, Any]) -> None:
         raise TokenizationError(f"model type {model['type']!r}: only BPE is supported")
     if document.get("normalizer") is not None:
         raise TokenizationError("a normalizer changes the text: not supported")
+    for key in ("truncation", "padding"):
+        if document.get(key) is not None:
+            raise TokenizationError(f"{key} changes how many ids there are: remove it")
+    decoder = document.get("decoder") or BYTE_LEVEL
+    if decoder["type"] != "ByteLevel":
+        raise TokenizationError(f"decoder {decoder!r:.80}: only ByteLevel is supported")
     for key, harmless in HARMLESS.items():
         if model.get(key, harmless[0]) not in harmless:
-            raise TokenizationError(f"model.{key} is {model[key]!r}: not supported")
+            raise TokenizationError(f"model.{key} is {model[key]!r:.80}: not supported")
 
 
 def _kind(document: dict[str, Any]) -> str:
     """The name of the pre-tokenizer: SmolLM2's sets digits apart, GPT-2's does not."""
-    top = document["pre_tokenizer"]
+    top = document.get("pre_tokenizer") or {"type": None}
     steps = top["pretokenizers"] if top["type"] == "Sequence" else [top]
     names = [step["type"] for step in steps]
     plain = not steps[-1].get("add_prefix_space") and steps[-1].get("use_regex", True)
@@ -224,5 +253,5 @@ def _kind(document: dict[str, Any]) -> str:
     if plain and names == ["Digits", "ByteLevel"] and steps[0].get("individual_digits"):
         return "smollm"
     raise TokenizationError(
-        f"pre-tokenizer {steps}: only GPT-2's and SmolLM2's are known"
+        f"pre-tokenizer {steps!r:.200}: only GPT-2's and SmolLM2's are known"
     )

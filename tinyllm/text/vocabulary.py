@@ -63,6 +63,8 @@ class Vocabulary:
 
 def utf8(text: str, what: str = "the text") -> bytes:
     """The bytes of a text; TokenizationError where it is not valid Unicode."""
+    if not isinstance(text, str):
+        raise TokenizationError(f"{what} must be a str, not {type(text).__name__}")
     try:
         return text.encode()
     except UnicodeEncodeError as error:

@@ -41,8 +41,11 @@ class Step(NamedTuple):
 def cut(tokenizer: Any, text: str) -> Words:
     """The bytes of `text` as token ids, one tuple for each word that merges stay in.
 
-    Raises TokenizationError for what the tokenizer cannot spell.
+    Raises TokenizationError for what the tokenizer cannot spell, or for one that merges
+    without ranks.
     """
+    if not hasattr(tokenizer, "merges"):
+        raise TokenizationError("this tokenizer merges by score and has no ranks")
     tokenizer.encode(text)  # raises where it cannot
     byte_ids = {data: i for i, data in enumerate(tokenizer.tokens) if len(data) == 1}
     return tuple(
@@ -57,8 +60,8 @@ def merge_steps(tokenizer: Any, text: str) -> list[Step]:
     tokenizer: a byte-level BPE whose merges are in the order learned. A step joins its
     pair wherever it stands; the words of the last step are what `encode` returns.
     """
-    ranks = {(a, b): (rank, new) for rank, (a, b, new) in enumerate(tokenizer.merges)}
     words = cut(tokenizer, text)
+    ranks = {(a, b): (rank, new) for rank, (a, b, new) in enumerate(tokenizer.merges)}
     steps: list[Step] = []
     while found := {p for word in words for p in pairwise(word) if p in ranks}:
         pair = min(found, key=ranks.__getitem__)
@@ -130,7 +133,7 @@ def still(tokenizer: Any, text: str, width: int = 62) -> Image:
 
     Two styles of box take turns, so that a border can be seen without colour.
     """
-    ids = tokenizer.encode(text)
+    ids = bounded(tokenizer, text)
     boxes, row, at = [], 0, 0.0
     for token_id in ids:
         label = written(tokenizer, token_id)
@@ -273,12 +276,19 @@ def steps_of(tokenizer: Any, text: str) -> list[Step]:
 
     Raises TokenizationError for a text that is too long or cannot be spelled.
     """
+    bounded(tokenizer, text)
+    return merge_steps(tokenizer, text) if hasattr(tokenizer, "merges") else []
+
+
+def bounded(tokenizer: Any, text: str) -> list[int]:
+    """The ids of a text short enough to be drawn; TokenizationError for another."""
     if len(text) > MAX_CHARACTERS:
         raise TokenizationError(
             f"the text has {len(text)} characters, expected at most {MAX_CHARACTERS}: "
             "take a part of it"
         )
-    return merge_steps(tokenizer, text) if hasattr(tokenizer, "merges") else []
+    ids: list[int] = tokenizer.encode(text)
+    return ids
 
 
 def words_after(tokenizer: Any, text: str, steps: Sequence[Step]) -> Words:
