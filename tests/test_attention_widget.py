@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -118,8 +119,39 @@ def test_the_picture_shows_the_pattern_and_frames_the_row():
         "b [2]",
         "␣ [3]",
     ]
+    assert [label.get_text() for label in left.get_xticklabels()] == [*"01234"]
     assert left.get_yticklabels()[4].get_weight() == "bold"
     assert [bar.get_width() for bar in right.patches] == pytest.approx([0.4, 0.6])
+
+
+def test_the_axis_of_shares_ends_at_one_and_its_labels_stay_in_the_picture():
+    fig = attention.draw(MADE, TOKENIZER, 0, 0, 0)
+    left, right = fig.axes
+    assert right.get_xlim() == (0, 1)
+    fig.draw_without_rendering()
+    width, height = fig.bbox.size
+    for axes in (left, right):
+        box = axes.get_tightbbox()
+        assert 0 < box.x0 < box.x1 < width
+        assert 0 < box.y0 < box.y1 < height - 5
+    assert left.get_tightbbox().x1 < right.get_tightbbox().x0
+
+
+@pytest.mark.parametrize("n", [12, 23, 24, 25, attention.LARGEST])
+def test_labels_do_not_touch_and_the_chosen_row_has_one(n):
+    ids = (3 + ord("m"),) * n
+    pattern = np.eye(n, dtype=np.float32)[None, None]
+    many = replace(REAL, token_ids=ids, attention=pattern)
+    for position in (n - 1, n - 2):
+        fig = attention.draw(many, TOKENIZER, 0, 0, position)
+        fig.draw_without_rendering()
+        left, _ = fig.axes
+        rows = [label.get_window_extent() for label in left.get_yticklabels()]
+        columns = [label.get_window_extent() for label in left.get_xticklabels()]
+        assert all(a.y0 >= b.y1 for a, b in pairwise(rows))
+        assert all(a.x1 + 2 < b.x0 for a, b in pairwise(columns))
+        (bold,) = [t for t in left.get_yticklabels() if t.get_weight() == "bold"]
+        assert bold.get_text() == f"m [{position}]"
 
 
 def test_only_what_lies_ahead_is_hatched():
@@ -141,6 +173,30 @@ def test_each_slider_redraws_picture_and_words():
         seen.add((words.value, picture.value))
     assert "layer 2, head 5: position 3" in words.value
     assert len({w for w, _ in seen}) == len({p for _, p in seen}) == 4
+
+
+def test_the_explorer_opens_where_it_is_told():
+    box = attention.explorer(REAL, TOKENIZER, layer=2, head=5, position=3)
+    *sliders, words, picture = box.children
+    assert [slider.value for slider in sliders] == [2, 5, 3]
+    assert "layer 2, head 5: position 3" in words.value
+    assert picture.value == attention.still(REAL, TOKENIZER, 2, 5, 3).data
+    first = attention.explorer(REAL, TOKENIZER, position=0)
+    assert "layer 0, head 0: position 0" in first.children[3].value
+
+
+def test_the_explorer_does_not_open_at_a_place_that_is_not_there():
+    with pytest.raises(UsageError, match="head is 8; expected 0 to 7"):
+        attention.explorer(REAL, TOKENIZER, head=8)
+
+
+def test_the_words_of_the_explorer_come_before_its_picture():
+    *sliders, words, picture = attention.explorer(REAL, TOKENIZER).children
+    came = []
+    for child in (words, picture):
+        child.observe(lambda change: came.append(change.owner), "value")
+    sliders[1].value = 3
+    assert came == [words, picture]
 
 
 def test_what_the_text_holds_is_escaped_and_no_formula():

@@ -3,7 +3,7 @@
 `explorer(trace, tokenizer)` has a slider for the layer, the head and the position; its
 static twins are `still(trace, tokenizer, layer, head, position)`, a picture, and `told`
 with the same arguments, the same in words. A trace comes from `tinyllm.model.trace`.
-All three count from 0, as the arrays do.
+Layer, head and position count from 0, as the arrays do.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from tinyllm.widgets.written import written
 
 LARGEST = 48  # tokens: more labels than this nobody can read
 TOP = 6
-LONGEST = 12  # characters of a token in the picture
+LONGEST = 10  # characters of a token in the picture
+ROWS, COLUMNS = 24, 16  # labels with room beside each other
+WIDTH, HEIGHT, SIDE = 7.2, 4.1, 3.1  # inches; SIDE is the square of the pattern
 
 
 @dataclass(frozen=True)
@@ -94,19 +96,24 @@ def _weights(trace: Trace, layer: int, head: int, position: int) -> Array:
 def draw(trace: Trace, tokenizer: Any, layer: int, head: int, position: int) -> Figure:
     """The pattern of a head, one row framed, and beside it what that row reads most."""
     pattern = _weights(trace, layer, head, position)
-    n = len(pattern)
     texts = [_short(written(tokenizer, i)) for i in trace.token_ids]
     with styled():
-        fig = figure(7.2, 3.4 + 0.08 * max(0, n - 12))
-        left, right = fig.subplots(1, 2, width_ratios=[2, 1])
+        fig = figure(WIDTH, HEIGHT)
+        fig.set_layout_engine("none")  # places are known: nothing to work out
+        left = _place(fig, 1.35, 0.55, SIDE, SIDE)
         _pattern(left, pattern, texts, position)
         left.set_title(f"layer {layer}, head {head}", fontsize=9, loc="left")
-        left.set_anchor("N")
-        found = most_read(trace, tokenizer, layer, head, position)
-        _bars(right, found)
+        right = _place(fig, 5.55, 1.75, 1.2, SIDE - 1.2)
+        _bars(right, most_read(trace, tokenizer, layer, head, position))
         title = f"{texts[position]} [{position}] reads"
         right.set_title(title, fontsize=9, loc="right", parse_math=False)
     return fig
+
+
+def _place(fig: Figure, x: float, y: float, width: float, height: float) -> Axes:
+    """Axes at a place of the figure, in inches from its lower left corner."""
+    box = (x / WIDTH, y / HEIGHT, width / WIDTH, height / HEIGHT)
+    return fig.add_axes(box)
 
 
 def _short(text: str) -> str:
@@ -124,31 +131,36 @@ def _pattern(axes: Axes, pattern: Array, texts: list[str], position: int) -> Non
     axes.add_patch(future)
     frame: Any = {"fill": False, "edgecolor": ORANGE, "linewidth": 1.6}
     axes.add_patch(Rectangle((-0.5, position - 0.5), position + 1, 1, **frame))
-    size = min(8.0, 250 / n)
+    rows, columns = _labelled(n, ROWS, position), _labelled(n, COLUMNS, 0)
+    names = [f"{texts[i]} [{i}]" for i in rows]
     ticks: dict[str, Any] = {"family": "monospace", "parse_math": False}
-    rows = [f"{text} [{i}]" for i, text in enumerate(texts)]
-    axes.set_yticks(range(n), rows, fontsize=size, **ticks)
-    axes.set_xticks(range(n), texts, fontsize=size, rotation=90, **ticks)
-    chosen = axes.get_yticklabels()[position]
+    axes.set_yticks(rows, names, fontsize=8.5, **ticks)
+    axes.set_xticks(columns, [str(i) for i in columns], fontsize=8.5)
+    chosen = axes.get_yticklabels()[rows.index(position)]
     chosen.set(color=ORANGE, weight="bold")
     axes.tick_params(length=0)
-    axes.set_xlabel("is read")
+    axes.set_xlabel("position that is read")
     axes.set_ylabel("reads")
+
+
+def _labelled(n: int, room: int, position: int) -> list[int]:
+    """The positions that get a label: all, or every second or third, with this one."""
+    step = -(-n // room)
+    return [*range(position % step, n, step)]
 
 
 def _bars(axes: Axes, found: list[Read]) -> None:
     found = found[::-1]
     axes.barh(range(len(found)), [read.weight for read in found], color=BLUE)
     for at, read in enumerate(found):
-        label = f"{read.weight:.2f}"
-        axes.text(read.weight + 0.02, at, label, va="center", fontsize=8, color=GREY)
+        label = f"{read.weight:.2f}"  # beside a full bar it stands in the margin
+        axes.text(read.weight + 0.03, at, label, va="center", fontsize=8, color=GREY)
     names = [f"{_short(read.text)} [{read.position}]" for read in found]
-    axes.set_yticks(range(len(found)), names, family="monospace", parse_math=False)
+    ticks: dict[str, Any] = {"family": "monospace", "parse_math": False}
+    axes.set_yticks(range(len(found)), names, fontsize=8.5, **ticks)
     axes.set_ylim(len(found) - TOP - 0.6, len(found) - 0.4)
-    axes.set_box_aspect(1.3)
-    axes.set_anchor("N")
-    axes.set_xlim(0, 1.5)
-    axes.set_xticks([0, 0.5, 1])
+    axes.set_xlim(0, 1)
+    axes.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
     axes.set_xlabel("share of the reading")
 
 
@@ -158,25 +170,36 @@ def still(trace: Trace, tokenizer: Any, layer: int, head: int, position: int) ->
     return shown(fig, told(trace, tokenizer, layer, head, position))
 
 
-def explorer(trace: Trace, tokenizer: Any) -> widgets.VBox:
-    """Sliders for layer, head and position; words and picture follow them."""
+def explorer(
+    trace: Trace,
+    tokenizer: Any,
+    layer: int = 0,
+    head: int = 0,
+    position: int | None = None,
+) -> widgets.VBox:
+    """Sliders for layer, head and position; words and picture follow them.
+
+    They open at the given place, or at the last position, which has most to read.
+    """
     n_layers, n_heads, n, _ = trace.attention.shape
+    place = (layer, head, n - 1 if position is None else position)
+    _weights(trace, *place)  # a slider would move a place that is not there, silently
     sizes = {"layer": n_layers, "head": n_heads, "position": n}
     sliders = [
         widgets.IntSlider(
-            min=0, max=size - 1, description=name, continuous_update=False
+            value=at, min=0, max=size - 1, description=name, continuous_update=False
         )
-        for name, size in sizes.items()
+        for at, (name, size) in zip(place, sizes.items(), strict=True)
     ]
-    sliders[2].value = n - 1  # the first position reads only itself
     words = widgets.HTML()
     picture = widgets.Image(format="png", width=720)
 
     def redraw(_: object = None) -> None:
+        """The words first: they are there at once, and the picture takes a while."""
         layer, head, position = (slider.value for slider in sliders)
-        picture.value = png(draw(trace, tokenizer, layer, head, position))
         text = escape(told(trace, tokenizer, layer, head, position))
         words.value = f"<pre class='tinyllm-attention'>{text}</pre>"
+        picture.value = png(draw(trace, tokenizer, layer, head, position))
 
     for slider in sliders:
         slider.observe(redraw, "value")
