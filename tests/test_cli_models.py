@@ -102,7 +102,7 @@ def test_a_damaged_model_says_so_and_how_to_get_it_again(capsys, folder):
     assert table(capsys)["smollm2"].endswith("damaged: tinyllm models get smollm2")
     row = listed(capsys)["smollm2"]
     assert row["state"] == "damaged"
-    assert "has 5 bytes, 98,362,432 expected" in row["problem"]
+    assert "has 5 bytes, 98,362,432 bytes expected" in row["problem"]
 
 
 def test_a_long_path_is_cut_at_its_beginning(capsys, monkeypatch, tmp_path):
