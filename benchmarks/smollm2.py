@@ -96,12 +96,13 @@ def transformers_engine() -> Actions:
             model(tokens, past_key_values=cache, use_cache=True, logits_to_keep=1)
 
     def prefill() -> None:
-        cache.crop(0)
+        nonlocal cache
+        cache = transformers.DynamicCache(config=model.config)
         forward(ids)
 
     def decode() -> None:
         forward(torch.tensor([[99]]))
-        cache.crop(T)
+        cache.crop(-1)
 
     return {"prefill": prefill, "decode": decode}
 
@@ -219,7 +220,8 @@ def speed(times: list[float], what: str) -> str:
 RESIDENT = """
 import re, sys, tinyllm
 lm = tinyllm.load(sys.argv[1], exact=False)
-lm.generate("The lighthouse", max_new_tokens=8)
+session = lm.session()
+session.feed([99] * 256)
 seen = dict(re.findall(r"Vm(RSS|HWM):\\s+(\\d+) kB", open("/proc/self/status").read()))
 weights = lm.model.embedding.nbytes + sum(
     w.array.nbytes for x in lm.model.layers for w in (x.qkv, x.out, x.gate_up, x.down)
@@ -234,7 +236,7 @@ def memory() -> None:
 
     weights, resident, peak = map(int, child("-c", RESIDENT, str(path())).split())
     row("float32 weights", f"{weights / 1e6:.0f} MB")
-    row("resident, loaded and used", f"{resident / 1e6:.0f} MB", "")
+    row("resident, with 256 positions held", f"{resident / 1e6:.0f} MB", "")
     row("  times the weights", f"{resident / weights:.2f}", "goal: 1.3 or less")
     row("  at most while loading", f"{peak / weights:.2f}", "")
 

@@ -1,5 +1,10 @@
 from __future__ import annotations
 
+import mmap
+import sys
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -67,10 +72,28 @@ def test_a_cache_that_another_model_filled_is_refused(config, weights, model):
         model.forward([7], cache)
 
 
-def test_a_cache_without_memory_is_a_typed_error(config, monkeypatch):
+@pytest.mark.parametrize("error", [MemoryError, OSError])
+def test_a_cache_without_memory_is_a_typed_error(config, monkeypatch, error):
     def full(*_):
-        raise MemoryError
+        raise error
 
-    monkeypatch.setattr(np, "empty", full)
+    monkeypatch.setattr("tinyllm.model.cache.mmap.mmap", full)
     with pytest.raises(InferenceError, match="smaller max_position_embeddings"):
         KVCache(config)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells only on Linux")
+def test_a_long_context_costs_memory_only_where_it_is_written(config):
+    """In pages of 2 MiB the first position, which lies in 96 places, took 192 MiB."""
+
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
+
+    long = replace(config, n_layers=12, n_kv_heads=4, n_ctx=2**14, head_dim=32)
+    before = resident()
+    cache = KVCache(long)
+    for layer in range(12):
+        one = np.ones((4, 1, 32), np.float32)
+        cache.write(layer, 0, one, one)
+    assert cache.k.nbytes + cache.v.nbytes == 192 * 2**20
+    assert resident() - before < 16 * 2**20

@@ -6,6 +6,9 @@ Only the first `length` positions count. Whatever lies beyond is never read, so 
 
 from __future__ import annotations
 
+import math
+import mmap
+
 import numpy as np
 
 from tinyllm.errors import InferenceError
@@ -24,9 +27,8 @@ class KVCache:
         shape = (config.n_layers, config.n_kv_heads, config.n_ctx, config.head_dim)
         self.config = config
         try:
-            self.k: Array = np.empty(shape, np.float32)
-            self.v: Array = np.empty(shape, np.float32)
-        except MemoryError as error:
+            self.k, self.v = _unwritten(shape), _unwritten(shape)
+        except (MemoryError, OSError) as error:
             raise InferenceError(
                 f"no memory for a context of {config.n_ctx}: load the model with a "
                 "smaller max_position_embeddings"
@@ -58,3 +60,15 @@ class KVCache:
                 f"so give a whole number from 0 to {self.length}"
             )
         self.length = n
+
+
+def _unwritten(shape: tuple[int, ...]) -> Array:
+    """Return a new float32 array that takes no memory where nothing is written.
+
+    numpy would ask for pages of 2 MiB, and the first position of SmolLM2's cache, which
+    lies in 180 places, would cost all of 377 MB.
+    """
+    room = mmap.mmap(-1, 4 * math.prod(shape))
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):
+        room.madvise(mmap.MADV_NOHUGEPAGE)
+    return np.frombuffer(room, np.float32).reshape(shape)
