@@ -148,10 +148,8 @@ def _build(
         [texts[i] for i in range(len(texts))],
         _merges(model["merges"]),
         specials,
-        bos_id=_named(specials, "<|bos|>", "bos_id") if bos_id is None else bos_id,
-        eos_ids={_named(specials, "<|eos|>", "eos_ids")}
-        if eos_ids is None
-        else eos_ids,
+        bos_id=bos_id,
+        eos_ids=eos_ids,
         add_bos=_adds_bos(document, bos_id),
         pre_tokenizer=_kind(document),
     )
