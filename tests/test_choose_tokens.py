@@ -27,6 +27,10 @@ class Scripted:
         logits[self.script[self.position % len(self.script)]] = 5.0
         return logits
 
+    @property
+    def token_ids(self):
+        return [0, 0, 0, *self.fed]
+
     def extend(self, ids):
         assert len(ids) <= self.room
         self.fed += ids
@@ -227,3 +231,18 @@ def test_a_grammar_may_say_itself_that_a_text_without_eos_is_done():
 
     choices, reason = run(Scripted([A]), 5, Done((A,)))
     assert (ids(choices), reason) == ([A], "grammar")
+
+
+def test_the_penalty_looks_at_what_the_session_holds_each_time():
+    """The script wants id 3 with 5.0 for ever; 2 has 0.2 and 1 has 0.1."""
+
+    def chosen(penalty):
+        session = Scripted([3])
+        sampler = Sampler(repetition_penalty=penalty)
+        return [
+            choice.token_id
+            for choice in choose_tokens(session, session.logits(), sampler, 3)
+        ]
+
+    assert chosen(20.0) == [3, 3, 3]  # 0.25 is still the largest
+    assert chosen(60.0) == [3, 2, 1]

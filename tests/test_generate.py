@@ -51,6 +51,8 @@ class Fixed:
         self.script = [b + 3 for b in text] + [2]
         self.length, self.room, self.eos_ids = 1, 100, frozenset({2})
 
+    token_ids = ()
+
     def session(self):
         self.left = list(self.script)
         return self
@@ -123,3 +125,18 @@ def test_a_grammar_that_is_not_compiled_is_refused(lm, source):
 def test_a_budget_that_is_no_whole_number_is_refused(lm, budget):
     with pytest.raises(UsageError, match="max_new_tokens"):
         lm.generate("x", max_new_tokens=budget)
+
+
+def test_a_penalty_keeps_a_model_from_saying_the_same_for_ever(lm):
+    """The prompt counts: what it says is lowered from the first token on."""
+    plain = lm.generate("aaaa", max_new_tokens=15)
+    other = lm.generate("aaaa", max_new_tokens=15, repetition_penalty=50.0)
+    assert len(set(other.token_ids)) == len(other.token_ids) == 15
+    assert len(set(plain.token_ids)) < 15
+    wide = lm.generate("aaaa", max_new_tokens=5, repetition_window=0)
+    assert wide.token_ids == plain.token_ids[:5]
+
+
+def test_min_p_of_one_is_greedy_at_any_temperature(lm):
+    warm = lm.generate("ab", max_new_tokens=8, temperature=3.0, min_p=1.0, seed=5)
+    assert warm.token_ids == lm.generate("ab", max_new_tokens=8).token_ids

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tinyllm.decode.sampling import Sampler, softmax, top_k, top_p
+from tinyllm.decode.sampling import Sampler, min_p, penalise, softmax, top_k, top_p
 from tinyllm.errors import InferenceError, UsageError
 
 INF = float("inf")
@@ -183,3 +183,129 @@ def test_numbers_of_numpy_are_settings_too():
 
 def test_the_highest_temperature_is_no_warning():
     assert Sampler(1e6).pick(f32(0, -INF)) == 0
+
+
+def test_min_p_keeps_what_reaches_its_share_of_the_best():
+    p = f32(0.5, 0.3, 0.15, 0.05)
+    assert [min_p(p, x) for x in (0.0, 0.05, 0.2, 0.5, 0.61, 1.0)] == [4, 4, 3, 2, 1, 1]
+    assert min_p(f32(0.25, 0.25, 0.25, 0.25), 1.0) == 4  # equals of the best stay
+
+
+def test_a_penalty_lowers_what_was_seen_once_however_often_and_nothing_else():
+    logits = f32(2, -2, 1)
+    assert penalise(logits, [0, 1], 2.0).tolist() == [1, -4, 1]
+    assert penalise(logits, [0, 1, 0, 0, 1], 2.0).tolist() == [1, -4, 1]
+    assert logits.tolist() == [2, -2, 1]
+    assert penalise(logits, [], 2.0).dtype == np.float32
+
+
+@given(
+    st.lists(st.floats(-30, 30, width=32), min_size=2, max_size=12),
+    st.data(),
+    st.floats(1, 10),
+)
+def test_a_penalty_never_raises_a_logit_and_leaves_a_masked_one(values, data, penalty):
+    logits = f32(*values)
+    logits[0] = -INF
+    ids = st.integers(0, len(values) - 1)
+    seen = data.draw(st.lists(ids))
+    lowered = penalise(logits, seen, penalty)
+    assert (lowered <= logits).all()
+    assert lowered[0] == -INF
+    rest = [i for i in range(len(values)) if i not in seen]
+    assert np.array_equal(lowered[rest], logits[rest])
+
+
+def test_the_window_of_the_penalty_forgets_what_is_further_back():
+    logits = f32(2.0, 1.9, 0.0)
+    setting = {"repetition_penalty": 2.0, "repetition_window": 2}
+    pick = Sampler(**setting).pick
+    assert pick(logits) == 0
+    assert pick(logits, [0]) == 1
+    assert pick(logits, [0, 2, 2]) == 0
+    assert pick(logits, [0, 1]) == 0
+    everything = Sampler(repetition_penalty=2.0, repetition_window=0)
+    assert everything.pick(logits, [0]) == 0  # a window of nothing: no penalty
+
+
+def test_a_penalty_of_one_and_a_min_p_of_zero_change_no_pick():
+    logits = np.random.default_rng(0).normal(size=40).astype(np.float32)
+    plain = Sampler(temperature=1.0, seed=3)
+    same = Sampler(temperature=1.0, seed=3, min_p=0.0, repetition_penalty=1.0)
+    assert [plain.pick(logits) for _ in range(99)] == [
+        same.pick(logits, [1, 2, 3]) for _ in range(99)
+    ]
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"min_p": 1.5},
+        {"min_p": -0.1},
+        {"repetition_penalty": 0.5},
+        {"repetition_penalty": float("nan")},
+        {"repetition_window": -1},
+    ],
+)
+def test_a_new_setting_out_of_range_is_named(setting):
+    with pytest.raises(UsageError, match=next(iter(setting))):
+        Sampler(**setting)
+
+
+SETTINGS = [
+    {},
+    {"temperature": 0.5},
+    {"temperature": 2.0},
+    {"top_k": 4},
+    {"top_p": 0.8},
+    {"min_p": 0.3},
+    {"repetition_penalty": 3.0},
+    {"temperature": 1.5, "top_k": 6, "top_p": 0.9, "min_p": 0.1},
+]
+
+
+def exact_distribution(logits, seen, setting):
+    """What the picks should follow, in float64 and without the package's filters."""
+    z = logits.astype(np.float64)
+    for i in set(seen):
+        factor = setting.get("repetition_penalty", 1.0)
+        z[i] = z[i] / factor if z[i] > 0 else z[i] * factor
+    p = np.exp(z / setting.get("temperature", 1.0))
+    p /= p.sum()
+    order = sorted(range(len(p)), key=lambda i: -p[i])[: setting.get("top_k") or None]
+    best, total, legal = p[order[0]], sum(p[i] for i in order), []
+    for i in order:
+        reached = sum(p[j] for j in legal) / total
+        if legal and reached >= setting.get("top_p", 1.0):
+            break
+        if p[i] >= setting.get("min_p", 0.0) * best:
+            legal.append(i)
+    out = np.zeros(len(p))
+    out[legal] = p[legal] / p[legal].sum()
+    return out
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=str)
+def test_20000_picks_follow_the_exact_distribution(setting):
+    """Chi-square: a right sampler exceeds this bound about once in 100,000."""
+    logits = f32(1.9, 1.2, 0.7, 0.3, -0.1, -0.6, -1.1, -1.7, -2.2, -40.0)
+    seen = [0, 4, 4]
+    expected = exact_distribution(logits, seen, setting)
+    sampler = Sampler(seed=11, **({"temperature": 1.0} | setting))
+    n = 20_000
+    counts = np.bincount([sampler.pick(logits, seen) for _ in range(n)], minlength=10)
+    assert not counts[expected == 0].any()
+    likely = expected * n >= 5
+    assert counts[~likely].sum() < 20
+    parts = (counts[likely] - expected[likely] * n) ** 2 / (expected[likely] * n)
+    free = int(likely.sum()) - 1
+    assert parts.sum() < free + 4.3 * np.sqrt(2 * free) + 10
+
+
+def test_the_chi_square_test_notices_a_wrong_temperature():
+    logits = f32(1.9, 1.2, 0.7, 0.3)
+    expected = exact_distribution(logits, [], {"temperature": 1.0})
+    sampler = Sampler(temperature=1.1, seed=11)
+    counts = np.bincount([sampler.pick(logits) for _ in range(20_000)], minlength=4)
+    parts = (counts - expected * 20_000) ** 2 / (expected * 20_000)
+    assert parts.sum() > 3 + 4.3 * np.sqrt(6) + 10

@@ -61,7 +61,7 @@ def run_generate(args: argparse.Namespace) -> int:
     from tinyllm.decode.generate import stream
 
     lm = tinyllm.load(args.model, tokenizer=args.tokenizer)
-    names = "max_new_tokens temperature top_k top_p seed stop"
+    names = "max_new_tokens temperature top_k top_p min_p repetition_penalty seed stop"
     options = {name: getattr(args, name) for name in names.split()}
     if args.json:
         made = lm.generate(args.prompt, **options)
@@ -182,6 +182,11 @@ def _generate_options(option: Any) -> None:
     option("--max-new-tokens", type=whole, default=100, help="at most so many (100)")
     option("--top-k", type=whole, default=0, help="keep the k likeliest (0: all)")
     option("--top-p", type=float, default=1.0, help="keep this much probability (1)")
+    option(
+        "--min-p", type=float, default=0.0, help="drop what is below this x the best"
+    )
+    about = "above 1: what was said lately is less likely (1)"
+    option("--repetition-penalty", type=float, default=1.0, help=about)
     option("--stop", action="append", default=[], help="end before this text")
     _sampling_options(option)
 

@@ -128,7 +128,7 @@ class NumpyEngine:
         """Return the text that follows the prompt; see `decode.generate.stream`.
 
         Options: max_new_tokens=50, temperature=0.0, top_k=0, top_p=1.0, seed=0,
-        stop=(), grammar=None.
+        stop=(), grammar=None, min_p=0.0, repetition_penalty=1.0, repetition_window=64.
         """
         return generate(self, prompt, **options)
 

@@ -132,7 +132,7 @@ def _free(
     session: Session, logits: Array, sampler: Sampler, budget: int
 ) -> Generator[Choice, None, str]:
     for left in range(budget, 0, -1):
-        token_id = sampler.pick(logits)
+        token_id = sampler.pick(logits, session.token_ids)
         if token_id in session.eos_ids:
             return "eos"
         yield Choice(token_id, logits)
@@ -154,7 +154,8 @@ def _legal(
         if last:
             logits = session.extend(last)
         if not forced:
-            token_id = sampler.pick(np.where(mask, logits, np.float32(-np.inf)))
+            masked = np.where(mask, logits, np.float32(-np.inf))
+            token_id = sampler.pick(masked, session.token_ids)
             if token_id in session.eos_ids:
                 return "eos"
             if len(grammar.finish(grammar.advance(state, token_id))) >= left:
@@ -196,15 +197,20 @@ def stream(
     seed: int = 0,
     stop: Sequence[str] = (),
     grammar: Grammar | None = None,
+    min_p: float = 0.0,
+    repetition_penalty: float = 1.0,
+    repetition_window: int = 64,
 ) -> Generator[str, None, Generation]:
     """Yield the text that follows the prompt as it comes; return the `Generation`.
 
-    Only whole characters, and nothing that may still turn out to be a stop string.
-    Raises UsageError, ContextFullError or GrammarError.
+    Only whole characters, and nothing that may still turn out to be a stop string. The
+    repetition penalty looks at the prompt's ids too. Raises UsageError,
+    ContextFullError or GrammarError.
     """
     max_new_tokens = whole("max_new_tokens", max_new_tokens)
     _check_kinds(prompt, grammar)
-    sampler = Sampler(temperature, top_k, top_p, seed)
+    penalty = (repetition_penalty, repetition_window)
+    sampler = Sampler(temperature, top_k, top_p, seed, min_p, *penalty)
     watch, characters = StopStrings(stop), TextStream(lm.tokenizer, prompt == "")
     token_ids: list[int] = []
     pieces: list[str] = []
