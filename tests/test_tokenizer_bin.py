@@ -136,7 +136,7 @@ def test_what_is_no_file_is_refused_by_name(tmp_path):
 
 
 def test_a_file_larger_than_the_limit_is_not_read(path, monkeypatch):
-    monkeypatch.setattr(tokenizer_bin, "MAX_BYTES", 100)
+    monkeypatch.setattr("tinyllm.text.content.MAX_BYTES", 100)
     with pytest.raises(TokenizationError, match="larger than 100"):
         loaded(path, blob())
 

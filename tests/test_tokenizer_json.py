@@ -234,7 +234,7 @@ def test_ordinary_text_cannot_be_merged_into_a_special_token(tmp_path, of):
 def test_a_file_larger_than_the_limit_is_not_read(tmp_path, monkeypatch):
     path = tmp_path / "tokenizer.json"
     tokenizer_json.save(made("smollm"), path)
-    monkeypatch.setattr(tokenizer_json, "MAX_BYTES", 100)
+    monkeypatch.setattr("tinyllm.text.content.MAX_BYTES", 100)
     with pytest.raises(TokenizationError, match="larger than 100"):
         tokenizer_json.load(path)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.gguf_export import export, interleaved
 from tinyllm.checkpoint import gguf as reader
 from tinyllm.checkpoint import gguf_llama, llama2c
 from tinyllm.checkpoint.folder import save_folder
@@ -22,7 +23,6 @@ torch = pytest.importorskip("torch", reason="torch is not installed: make judges
 transformers = pytest.importorskip(
     "transformers", reason="transformers is not installed: make judges"
 )
-gguf = pytest.importorskip("gguf", reason="gguf is not installed: make setup")
 pytestmark = pytest.mark.judge
 
 HEADS, KV_HEADS, WIDTH = 8, 2, 6
@@ -127,21 +127,10 @@ def test_the_llama2c_bin_that_tinyllm_saves_is_the_same_bytes(theirs, tmp_path):
 @pytest.mark.parametrize("exact", [True, False])
 def test_gguf_that_its_own_library_wrote(theirs, expected, tmp_path, exact):
     path = tmp_path / "model.gguf"
-    as_gguf(theirs, path)
+    export(path, config_of(theirs), arrays(theirs))
     found = reader.read(path)
     config = gguf_llama.config_of(found)
     check(Model(config, gguf_llama.weights_of(found, config), exact), expected)
-
-
-def interleaved(weight: np.ndarray, n_heads: int) -> np.ndarray:
-    """Row 2i + j of a head is row i + j E/2 of the same head in split halves."""
-    rows = [
-        head * WIDTH + i + j * WIDTH // 2
-        for head in range(n_heads)
-        for i in range(WIDTH // 2)
-        for j in range(2)
-    ]
-    return weight[rows]
 
 
 def as_llama2c(theirs) -> bytes:
@@ -173,30 +162,3 @@ def as_llama2c(theirs) -> bytes:
     if not c.tie_word_embeddings:
         parts.append(w["lm_head.weight"])
     return b"".join(np.ascontiguousarray(part).tobytes() for part in parts)
-
-
-def as_gguf(theirs, path) -> None:
-    """The file that gguf's own writer makes of the model."""
-    c = theirs.config
-    writer = gguf.GGUFWriter(path, "llama")
-    writer.add_context_length(61)
-    writer.add_embedding_length(c.hidden_size)
-    writer.add_feed_forward_length(c.intermediate_size)
-    writer.add_block_count(c.num_hidden_layers)
-    writer.add_head_count(HEADS)
-    writer.add_head_count_kv(KV_HEADS)
-    writer.add_layer_norm_rms_eps(c.rms_norm_eps)
-    writer.add_rope_freq_base(10000.0)
-    writer.add_rope_dimension_count(WIDTH)
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, c.num_hidden_layers)
-    for name, tensor in theirs.state_dict().items():
-        if name == "lm_head.weight" and c.tie_word_embeddings:
-            continue
-        weight = tensor.numpy()
-        for part, n_heads in (("q_proj", HEADS), ("k_proj", KV_HEADS)):
-            weight = interleaved(weight, n_heads) if part in name else weight
-        writer.add_tensor(names.get_name(name, (".weight",)), weight)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()

@@ -15,7 +15,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from tinyllm.checkpoint import safetensors
-from tinyllm.checkpoint.stored import Stored
+from tinyllm.checkpoint.stored import Stored, pickled
 from tinyllm.errors import CheckpointError, ModelNotFoundError
 from tinyllm.model.config import Config
 from tinyllm.model.transformer import Model, check_weights
@@ -63,11 +63,7 @@ def read_weights(folder: Path) -> dict[str, Stored]:
         return _read_shards(folder)
     for pattern in PICKLED:
         for found in sorted(folder.glob(pattern)):
-            raise CheckpointError(
-                f"{found} is pickled: opening it could run any code, so it is never "
-                "unpickled here. Convert it to safetensors where you trust it: in "
-                "transformers, from_pretrained(folder), then save_pretrained(folder)"
-            )
+            raise pickled(str(found))
     raise ModelNotFoundError(f"{folder} is not a model folder: no {WEIGHTS} in it")
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from tinyllm.checkpoint.blocks import Array, Bytes
 from tinyllm.checkpoint.rope_layout import to_interleaved
-from tinyllm.checkpoint.stored import Stored, mapped
+from tinyllm.checkpoint.stored import Stored, mapped, pickled
 from tinyllm.errors import CheckpointError
 from tinyllm.model.config import Config, weight_shapes
 from tinyllm.model.layers import rope_tables
@@ -59,10 +59,7 @@ def read(path: str | os.PathLike[str]) -> tuple[Config, dict[str, Stored]]:
 def parse(data: Bytes, name: str) -> tuple[Config, dict[str, Stored]]:
     """Return config and weights in the bytes of a file that errors call `name`."""
     if bytes(data[:2]) in PICKLED:
-        raise CheckpointError(
-            f"{name} is pickled: opening it could run any code, so it is never "
-            "unpickled here. Convert it to safetensors where you trust it"
-        )
+        raise pickled(name)
     try:
         config = _read_header(data)
         spans = _spans(config)

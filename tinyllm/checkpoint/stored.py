@@ -9,7 +9,6 @@ from __future__ import annotations
 import mmap
 import os
 import stat
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,7 +42,13 @@ class Stored:
         return array if dtype is None else array.astype(dtype, copy=False)
 
 
-Tensors = Mapping[str, Stored]
+def pickled(name: str) -> CheckpointError:
+    """Return the error for a file of pickled weights."""
+    return CheckpointError(
+        f"{name} is pickled: opening it could run any code, so it is never unpickled "
+        "here. Convert it to safetensors where you trust it: in transformers, "
+        "from_pretrained(folder), then save_pretrained(folder)"
+    )
 
 
 def mapped(path: str | os.PathLike[str]) -> NDArray[np.uint8]:

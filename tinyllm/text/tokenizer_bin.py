@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import os
 import struct
-from pathlib import Path
 
 from tinyllm.errors import TokenizationError
+from tinyllm.text.content import content
 from tinyllm.text.sentencepiece import Kind, SentencePiece
 from tinyllm.whole import whole_file
 
-MAX_BYTES = 64 * 2**20
 BYTE_NAMES = [f"<0x{b:02X}>" for b in range(256)]
 FIRST = 3 + len(BYTE_NAMES)  # the first id that stands for a text
 HEAD = [Kind.UNKNOWN, Kind.CONTROL, Kind.CONTROL, *[Kind.BYTE] * len(BYTE_NAMES)]
@@ -29,21 +28,9 @@ def load(path: str | os.PathLike[str], vocab_size: int) -> SentencePiece:
     Raises TokenizationError naming the file, the token and what was expected.
     """
     try:
-        return _build(*_tokens(_content(path), vocab_size))
+        return _build(*_tokens(content(path), vocab_size))
     except TokenizationError as error:
         raise TokenizationError(f"{path}: {error}") from error
-
-
-def _content(path: str | os.PathLike[str]) -> bytes:
-    if not Path(path).is_file():  # a pipe or a device might never end
-        raise TokenizationError("there is no such file")
-    try:
-        with open(path, "rb") as file:
-            if os.fstat(file.fileno()).st_size > MAX_BYTES:
-                raise TokenizationError(f"it is larger than {MAX_BYTES} bytes")
-            return file.read()
-    except OSError as error:
-        raise TokenizationError(f"it cannot be read: {error.strerror}") from error
 
 
 def _tokens(data: bytes, vocab_size: int) -> tuple[list[str], list[float]]:

@@ -15,9 +15,9 @@ from typing import Any
 from tinyllm.errors import TokenizationError
 from tinyllm.text.bpe import BPE
 from tinyllm.text.bytelevel import byte_characters, from_vocabulary
+from tinyllm.text.content import content
 from tinyllm.whole import whole_file
 
-MAX_BYTES = 64 * 2**20
 BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
 DIGITS = {"type": "Digits", "individual_digits": True}
 # What a file may say of its model, beside merges, without changing any id.
@@ -103,16 +103,10 @@ def load(
     """
     file = Path(path)
     try:
-        if not file.is_file():  # a pipe or a device might never end
-            raise TokenizationError("there is no such file")
-        if file.stat().st_size > MAX_BYTES:
-            raise TokenizationError(f"it is larger than {MAX_BYTES} bytes")
-        document = json.loads(file.read_text(encoding="utf-8"))
+        document = json.loads(content(file).decode("utf-8"))
         return _build(document, bos_id, eos_ids, vocab_size)
     except TokenizationError as error:
         raise TokenizationError(f"{file}: {error}") from error
-    except OSError as error:
-        raise TokenizationError(f"{file} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise TokenizationError(f"{file} is not JSON: {error}") from error
     except (KeyError, TypeError, IndexError, AttributeError) as error:

@@ -1,0 +1,23 @@
+"""The bytes of a tokenizer's file: `content`, for every kind of them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from tinyllm.errors import TokenizationError
+
+MAX_BYTES = 64 * 2**20
+
+
+def content(path: str | os.PathLike[str]) -> bytes:
+    """The bytes of a file; TokenizationError for none, a large or an unreadable one."""
+    try:
+        if not Path(path).is_file():  # a pipe or a device might never end
+            raise TokenizationError("there is no such file")
+        with open(path, "rb") as file:
+            if os.fstat(file.fileno()).st_size > MAX_BYTES:
+                raise TokenizationError(f"it is larger than {MAX_BYTES} bytes")
+            return file.read()
+    except OSError as error:
+        raise TokenizationError(f"it cannot be read: {error.strerror}") from error
