@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from types import SimpleNamespace
 
 import numpy as np
 
@@ -64,7 +63,6 @@ class ScriptedSession:
 
     def __init__(self, lines: list[list[int]], n_ctx: int) -> None:
         self.lines, self.n_ctx = lines, n_ctx
-        self.model = SimpleNamespace(config=SimpleNamespace(n_ctx=n_ctx))
         self.eos_ids = ByteTokenizer.eos_ids
         self.token_ids: list[int] = []
         self.trace: list[tuple[str, int, int]] = []
@@ -78,6 +76,9 @@ class ScriptedSession:
     @property
     def room(self) -> int:
         return self.n_ctx - self.length
+
+    def last(self, n: int) -> list[int]:
+        return self.token_ids[max(0, self.length - n) :]
 
     def feed(self, token_ids: Sequence[int]) -> np.ndarray:
         given = list(token_ids)
@@ -118,7 +119,6 @@ class ScriptedLM:
         self.tokenizer = ByteTokenizer()
         script = [spelled(x) if isinstance(x, str) else x for x in lines]
         self.only = ScriptedSession(script, n_ctx)
-        self.config = self.only.model.config
 
     def session(self) -> ScriptedSession:
         return self.only

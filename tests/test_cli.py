@@ -143,7 +143,7 @@ def test_the_help_shows_commands_that_parse(capsys):
         if line.startswith("  tinyllm "):
             words = line.split()
             assert cli.parser().parse_args(["train", "agent", "--out", "x"]).run
-            assert words[1] in ("agent", "generate", "evaluate", "train", "models")
+            assert words[1] in cli.__doc__
 
 
 def test_ctrl_c_while_generating_is_exit_code_130(capsys, monkeypatch):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,7 +9,12 @@ from hypothesis import strategies as st
 
 from tests.conftest import TINY, random_weights
 from tinyllm.decode.session import Session, common_prefix
-from tinyllm.errors import ContextFullError, InferenceError, InvalidTokenError
+from tinyllm.errors import (
+    ContextFullError,
+    InferenceError,
+    InvalidTokenError,
+    PromptTooShortError,
+)
 from tinyllm.model.transformer import Model
 
 MODEL = Model(TINY, random_weights(TINY))
@@ -34,7 +41,7 @@ def test_feed_returns_the_logits_after_the_last_id(session, model):
 def test_the_same_prompt_twice_forwards_exactly_one_token(session, model):
     session.feed(PROMPT)
     logits = session.feed(PROMPT)
-    assert (session.forwarded, session.reused) == (6, 4)
+    assert (session.forwarded, session.reused, session.rewound) == (6, 4, 1)
     assert np.array_equal(logits, cold(model, PROMPT))
 
 
@@ -75,6 +82,7 @@ def test_rewind_keeps_the_first_positions(session, model):
     session.feed(PROMPT)
     session.rewind(2)
     assert session.token_ids == PROMPT[:2]
+    assert session.rewound == 3
     assert np.array_equal(session.extend([9]), cold(model, [1, 20, 9]))
 
 
@@ -108,11 +116,112 @@ def test_token_ids_is_a_copy(session):
     assert session.token_ids == PROMPT
 
 
-@pytest.mark.parametrize("bad", [[1, 20, 999], [1] * 41, [1, 2.5]])
+def test_the_last_ids_are_those_that_are_held(session):
+    session.feed(PROMPT)
+    session.rewind(3)
+    assert session.last(2) == [20, 30]
+    assert session.last(9) == [1, 20, 30]
+    assert session.last(0) == []
+
+
+def test_the_last_position_of_the_context_works_and_the_next_is_refused(session, model):
+    ids = [7] * model.config.n_ctx
+    assert np.array_equal(session.feed(ids), cold(model, ids))
+    assert session.room == 0
+    for call in (lambda: session.extend([7]), lambda: session.feed([*ids, 7])):
+        with pytest.raises(ContextFullError, match="40"):
+            call()
+    assert session.token_ids == ids
+
+
+def test_a_fork_holds_the_same_and_goes_its_own_way(session, model):
+    session.feed(PROMPT)
+    fork = session.fork()
+    assert fork.token_ids == PROMPT
+    assert (fork.forwarded, fork.reused, fork.rewound) == (0, 0, 0)
+    assert fork.eos_ids == session.eos_ids
+    assert np.array_equal(fork.extend([8]), cold(model, [*PROMPT, 8]))
+    assert np.array_equal(session.extend([9]), cold(model, [*PROMPT, 9]))
+    fork.rewind(1)
+    assert fork.rewound == 5
+    assert session.token_ids == [*PROMPT, 9]
+    assert np.array_equal(session.feed([*PROMPT, 9]), cold(model, [*PROMPT, 9]))
+
+
+def test_a_branch_forwards_only_what_is_new(session):
+    session.feed(PROMPT)
+    branches = [session.fork() for _ in range(3)]
+    for i, branch in enumerate(branches):
+        branch.feed([*PROMPT, i])
+    assert [branch.forwarded for branch in branches] == [1, 1, 1]
+    assert session.forwarded == 5
+
+
+def test_what_fails_in_a_fork_leaves_its_origin_alone(config, weights):
+    model = Model(config, weights)
+    session = Session(model)
+    session.feed(PROMPT)
+    fork = session.fork()
+    mend = broken(model, KeyboardInterrupt(), 1)
+    with pytest.raises(KeyboardInterrupt):
+        fork.feed([1, 20, 99, 98])
+    mend()
+    assert fork.token_ids == []
+    assert np.array_equal(session.extend([9]), cold(model, [*PROMPT, 9]))
+
+
+CALLS = {
+    "feed": lambda session: session.feed([1, 2]),
+    "extend": lambda session: session.extend([1]),
+    "rewind": lambda session: session.rewind(0),
+    "reset": lambda session: session.reset(),
+    "fork": lambda session: session.fork(),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_second_thread_is_refused_while_one_is_inside(config, weights, name):
+    model = Model(config, weights)
+    session = Session(model)
+    session.feed(PROMPT)
+    inside, done = threading.Event(), threading.Event()
+    attend = model._attend
+
+    def slow(*arguments):
+        inside.set()
+        assert done.wait(60)
+        return attend(*arguments)
+
+    model._attend = slow
+    first = threading.Thread(target=session.extend, args=([60],))
+    first.start()
+    assert inside.wait(60)
+    model._attend = attend
+    with pytest.raises(InferenceError, match="another thread"):
+        CALLS[name](session)
+    done.set()
+    first.join()
+    assert session.token_ids == [*PROMPT, 60]
+    assert np.array_equal(session.extend([9]), cold(model, [*PROMPT, 60, 9]))
+
+
+def test_a_thread_may_use_what_another_has_finished_with(session, model):
+    session.feed(PROMPT)
+    found = []
+    thread = threading.Thread(target=lambda: found.append(session.extend([9])))
+    thread.start()
+    thread.join()
+    assert np.array_equal(found[0], cold(model, [*PROMPT, 9]))
+
+
+BAD = [[1, 20, 999], [1, -1], [1] * 41, [1, 2.5], [1, True], np.ones(3), 7, None, "ab"]
+
+
+@pytest.mark.parametrize("bad", [*BAD, []], ids=lambda bad: f"{bad!r:.20}")
 def test_a_refused_prompt_leaves_the_session_as_it_was(session, bad, model):
     session.feed(PROMPT)
     for call in (session.feed, session.extend):
-        with pytest.raises((InvalidTokenError, ContextFullError)):
+        with pytest.raises((InvalidTokenError, ContextFullError, PromptTooShortError)):
             call(bad)
     assert session.token_ids == PROMPT
     assert (session.forwarded, session.reused) == (5, 0)

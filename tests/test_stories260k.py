@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 import tinyllm
+from tinyllm.verify.equivalence import verify_kv
+from tinyllm.verify.warm_cold import TASKS, verify_cache
 
 DATA = Path(os.environ.get("TINYLLM_DATA", ""))
 pytestmark = pytest.mark.skipif(
@@ -40,3 +42,15 @@ def test_the_tokenizer_beside_the_file_is_found_or_named(lm, tmp_path):
         tinyllm.load(tmp_path / "model.bin")
     again = tinyllm.load(tmp_path / "model.bin", tokenizer=named)
     assert again.generate("Once upon", max_new_tokens=2).text == " a time"
+
+
+def test_the_cache_theorem_holds_on_it(lm):
+    ids = [lm.tokenizer.bos_id, *lm.tokenizer.encode("Once upon a time, Lily and Tom")]
+    checks = verify_kv(lm.model, ids)
+    assert [check for check in checks if not check.passed] == []
+    assert all(check.bits for check in checks[:3]) == lm.model.exact
+
+
+def test_warm_interleaved_and_cold_write_the_same_on_it(lm):
+    verdicts = verify_cache(lm, tinyllm.tools.default(), TASKS[:2])
+    assert all(verdict.passed for verdict in verdicts)

@@ -1,4 +1,4 @@
-"""The command line: `tinyllm agent | generate | evaluate | train | models`.
+"""The command line: `tinyllm agent | generate | evaluate | verify | train | models`.
 
 Exit codes: 0 when it worked, 1 when it did not (the reason is on stderr), 2 for a
 command that makes no sense, 130 after Ctrl-C.
@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tinyllm.cli_models import models_options, run_models
+from tinyllm.cli_verify import run_verify, verify_options
 from tinyllm.errors import TinyllmError, UsageError
 from tinyllm.version import __version__
 
@@ -24,6 +25,8 @@ EXAMPLES = """examples:
   tinyllm agent "What is 4871 * 209?" --no-grammar --json
   tinyllm generate "Once upon a time" --temperature 0.8 --seed 3
   tinyllm evaluate --tasks 50
+  tinyllm verify kv "Once upon a time"
+  tinyllm verify cache --model smollm2
   tinyllm train agent --out my-model
   tinyllm models
   tinyllm generate "The capital of France is" --model smollm2
@@ -139,6 +142,7 @@ def parser() -> argparse.ArgumentParser:
     _agent_options(add("agent", run_agent))
     _generate_options(add("generate", run_generate))
     _evaluate_options(add("evaluate", run_evaluate))
+    verify_options(add("verify", run_verify))
     option = add("train", run_train)
     option("name", choices=("agent", "stories"), help="the recipe to follow")
     option("--out", required=True, help="the folder to write the model to")

@@ -1,6 +1,6 @@
 """The narrow waist: `Engine`, what everything above needs of a model, and `load`.
 
-`NumpyEngine` is the one that computes.
+`NumpyEngine` is the one that computes; `tinyllm.toy` has one that needs no checkpoint.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from typing import Any, Protocol
 from tinyllm.checkpoint.find import find
 from tinyllm.checkpoint.open import open_model
 from tinyllm.decode.generate import Generation, generate
-from tinyllm.decode.session import Session
+from tinyllm.decode.session import Forward, Session
 from tinyllm.errors import InferenceError, UsageError
 from tinyllm.model.config import Config
 from tinyllm.model.layers import Array
-from tinyllm.model.transformer import Model
 from tinyllm.text.start import after_bos
 
 
@@ -71,14 +70,16 @@ class Engine(Protocol):
 class NumpyEngine:
     """A model and its tokenizer, computed by numpy on this machine."""
 
-    def __init__(self, model: Model, tokenizer: Tokenizer, name: str = "model") -> None:
+    def __init__(
+        self, model: Forward, tokenizer: Tokenizer, name: str = "model"
+    ) -> None:
         self.model = model
         self.tokenizer = tokenizer
         self.name = name
 
     def __repr__(self) -> str:
         mode = "exact" if self.model.exact else "fast"
-        return f"NumpyEngine({self.name!r}, {mode})"
+        return f"{type(self).__name__}({self.name!r}, {mode})"
 
     @property
     def config(self) -> Config:

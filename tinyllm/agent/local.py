@@ -123,7 +123,7 @@ class LocalBackend:
         self.lm = lm
         self.tokenizer = lm.tokenizer
         self.session = lm.session()
-        self.n_ctx = self.session.model.config.n_ctx
+        self.n_ctx = self.session.n_ctx
         self.constrain = constrain
         self.keep_choices = keep_choices
         self.calls = self.parsed = self.tokens = 0

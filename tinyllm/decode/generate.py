@@ -132,7 +132,7 @@ def _free(
     session: Session, logits: Array, sampler: Sampler, budget: int
 ) -> Generator[Choice, None, str]:
     for left in range(budget, 0, -1):
-        token_id = sampler.pick(logits, session.token_ids)
+        token_id = sampler.pick(logits, session.last(sampler.looks_back))
         if token_id in session.eos_ids:
             return "eos"
         yield Choice(token_id, logits)
@@ -155,7 +155,7 @@ def _legal(
             logits = session.extend(last)
         if not forced:
             masked = np.where(mask, logits, np.float32(-np.inf))
-            token_id = sampler.pick(masked, session.token_ids)
+            token_id = sampler.pick(masked, session.last(sampler.looks_back))
             if token_id in session.eos_ids:
                 return "eos"
             if len(grammar.finish(grammar.advance(state, token_id))) >= left:

@@ -1,23 +1,27 @@
-"""Logits to one token: `penalise`, `softmax`, three filters, and `Sampler`.
+"""Logits to one token: `Sampler`, and the steps it takes in their fixed order.
 
-The order is fixed: whatever masks the logits comes first, then the penalty on what was
-said already, then temperature, top-k, top-p, min-p, and one random number.
+Whatever masks the logits comes first, then the penalty on what was said already, then
+temperature, top-k, top-p, min-p, and one random number. `Kept` is what a draw chooses
+from: `Sampler.pick` draws from it, and a picture may look at it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tinyllm.errors import InferenceError, UsageError
+from tinyllm.errors import InferenceError, InvalidTokenError, UsageError
 
 Array = NDArray[np.float32]
+Ids = NDArray[np.int64]
 MAX_TEMPERATURE = 1e6  # beyond, all tokens are equally likely anyway
 MAX_PENALTY = 100.0
 GREEDY_BELOW = 0.01  # a temperature under this is argmax, without a division
+RULES = ("impossible", "top_k", "top_p", "min_p")  # what removes tokens, in order
 
 
 def softmax(logits: Array) -> Array:
@@ -30,7 +34,22 @@ def softmax(logits: Array) -> Array:
     return exp
 
 
-def top_k(probabilities: Array, k: int) -> NDArray[np.int64]:
+def at_temperature(logits: Array, temperature: float) -> Array:
+    """Return the probabilities (V,) of logits (V,) divided by a temperature.
+
+    A temperature below 0.01 divides by nothing: the first of the largest gets it all.
+    """
+    largest = _largest(logits)
+    if temperature < GREEDY_BELOW:
+        certain = np.zeros(len(logits), np.float32)
+        certain[logits.argmax()] = 1
+        return certain
+    exp: Array = np.exp((logits - largest) / np.float32(temperature))
+    exp /= exp.sum()
+    return exp
+
+
+def top_k(probabilities: Array, k: int) -> Ids:
     """Return the k most probable ids, best first (all of them for k = 0).
 
     Among equals the smaller id goes first.
@@ -69,16 +88,76 @@ def penalise(logits: Array, seen: Sequence[int], penalty: float) -> Array:
     """Return logits (V,) in which every id of `seen` is less likely, once each.
 
     A logit above 0 is divided by the penalty, one below is multiplied: both go down.
-    Keskar et al. 2019, arXiv:1909.05858, section 4.1.
+    Keskar et al. 2019, arXiv:1909.05858, section 4.1. Raises InvalidTokenError.
 
     >>> penalise(np.array([2, -2, 1], np.float32), [0, 1, 0], 2.0).tolist()
     [1.0, -4.0, 1.0]
     """
-    ids = np.unique(np.asarray(seen, np.int64))
+    ids = _unique(seen, len(logits))
     lowered, old = logits.copy(), logits[ids]
     factor = np.float32(penalty)
     lowered[ids] = np.where(old > 0, old / factor, old * factor)
     return lowered
+
+
+@dataclass(frozen=True, eq=False)
+class Removed:
+    """What one rule took away: which ids, and how much probability they had."""
+
+    rule: str
+    token_ids: Ids
+    mass: float
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """What a draw chooses from, and what was taken away on the way to it.
+
+    `probabilities` (V,) are by id, after penalty and temperature; `order` (V,) are all
+    ids, best first; `left` says how many are left after each of RULES. All rules
+    remove from the end, so the first left[-1] of `order` remain, with their `shares`.
+    """
+
+    logits: Array
+    seen: Sequence[int]
+    temperature: float
+    probabilities: Array
+    order: Ids
+    shares: Array
+    left: tuple[int, ...]
+
+    @property
+    def token_ids(self) -> Ids:
+        """Return the ids that may be drawn, best first (n,)."""
+        return self.order[: self.left[-1]]
+
+    @property
+    def chances(self) -> Array:
+        """Return the probabilities with which they are drawn (n,); their sum is 1."""
+        chances: Array = self.shares / self.shares.sum()
+        return chances
+
+    @property
+    def removed(self) -> tuple[Removed, ...]:
+        """Return what each of RULES took; mass is measured before any of them."""
+        ends = zip(self.left, (len(self.order), *self.left), strict=False)
+        gone = [self.order[after:before] for after, before in ends]
+        masses = [float(self.probabilities[ids].sum()) for ids in gone]
+        return tuple(map(Removed, RULES, gone, masses))
+
+    @property
+    def penalty(self) -> Removed:
+        """Return the ids that the penalty lowered, and what they lost to all others."""
+        ids = _unique(self.seen, len(self.logits))
+        before = at_temperature(self.logits, self.temperature)[ids]
+        lost = float((before - self.probabilities[ids]).sum())
+        return Removed("penalty", ids, lost)
+
+    def draw(self, number: float) -> int:
+        """Return the id on whose part of the line a number from 0 to below 1 falls."""
+        line = np.cumsum(self.shares)  # (n,)
+        place = int(np.searchsorted(line, number * line[-1], side="right"))
+        return int(self.order[min(place, len(line) - 1)])
 
 
 class Sampler:
@@ -107,29 +186,49 @@ class Sampler:
             "repetition_penalty", repetition_penalty, MAX_PENALTY, 1.0
         )
         self.repetition_window = whole("repetition_window", repetition_window)
-        self._random = np.random.default_rng(whole("seed", seed))
+        self.seed = whole("seed", seed)
+        self._random = np.random.default_rng(self.seed)
+
+    @property
+    def looks_back(self) -> int:
+        """Return how many of the last ids `pick` needs: 0 without a penalty."""
+        return self.repetition_window if self.repetition_penalty > 1.0 else 0
 
     def pick(self, logits: Array, before: Sequence[int] = ()) -> int:
         """Return a token id for logits (V,), which stay as they are.
 
-        `before` are the ids that the text has so far. Raises InferenceError for NaN,
-        +inf or nothing above -inf.
+        `before` are the ids that the text has so far; the last `looks_back` will do.
+        Raises InferenceError for NaN, +inf or nothing above -inf, InvalidTokenError for
+        an id that is none.
         """
-        _largest(logits)
-        recent = before[-self.repetition_window :] if self.repetition_window else ()
-        if self.repetition_penalty > 1.0 and len(recent):
-            logits = penalise(logits, recent, self.repetition_penalty)
         if self.temperature < GREEDY_BELOW:
-            return int(logits.argmax())
-        scaled = (logits - _largest(logits)) / np.float32(self.temperature)
-        probabilities = softmax(scaled)
-        ids = top_k(probabilities, self.top_k)
-        kept = probabilities[ids]
-        n = min(top_p(kept / kept.sum(), self.top_p), int(np.count_nonzero(kept)))
-        n = min(n, min_p(kept, self.min_p))
-        sums = np.cumsum(kept[:n])
-        drawn = np.searchsorted(sums, self._random.random() * sums[-1], side="right")
-        return int(ids[min(int(drawn), n - 1)])
+            return int(self._penalised(logits, self._recent(before)).argmax())
+        return self.kept(logits, before).draw(self._random.random())
+
+    def kept(self, logits: Array, before: Sequence[int] = ()) -> Kept:
+        """Return what `pick` would draw from, and draw nothing; it raises the same."""
+        seen = self._recent(before)
+        probabilities = at_temperature(self._penalised(logits, seen), self.temperature)
+        order = top_k(probabilities, 0)
+        possible = int(np.count_nonzero(probabilities))
+        k = min(self.top_k or possible, possible)
+        shares = probabilities[order[:k]]
+        nucleus = top_p(shares / shares.sum(), self.top_p)
+        n = min(nucleus, min_p(shares, self.min_p))
+        left = (possible, k, nucleus, n)
+        state = (logits, seen, self.temperature, probabilities)
+        return Kept(*state, order, shares[:n], left)
+
+    def _recent(self, before: Sequence[int]) -> Sequence[int]:
+        n = self.looks_back
+        return before[-n:] if n else ()
+
+    def _penalised(self, logits: Array, seen: Sequence[int]) -> Array:
+        """Return the logits after the penalty, the largest of them a number."""
+        _largest(logits)
+        if not len(seen):
+            return logits
+        return penalise(logits, seen, self.repetition_penalty)
 
 
 def whole(name: str, value: int) -> int:
@@ -159,4 +258,17 @@ def _largest(logits: Array) -> np.float32:
     raise InferenceError(
         f"the largest logit is {largest}: the weights or the cache hold numbers "
         "that are not finite"
+    )
+
+
+def _unique(token_ids: Sequence[int], vocab_size: int) -> Ids:
+    """Return the ids in order, once each; InvalidTokenError for what is no id."""
+    ids = np.unique(np.asarray(token_ids))
+    if not len(ids):
+        return np.empty(0, np.int64)
+    if ids.dtype.kind in "iu" and ids[0] >= 0 and ids[-1] < vocab_size:
+        return ids.astype(np.int64)
+    raise InvalidTokenError(
+        f"ids to penalise lie between {ids[0]} and {ids[-1]} ({ids.dtype}); expected "
+        f"whole numbers from 0 to {vocab_size - 1}"
     )

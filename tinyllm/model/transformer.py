@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from tinyllm.errors import (
     CheckpointError,
     ContextFullError,
-    InferenceError,
     InvalidTokenError,
     PromptTooShortError,
 )
@@ -112,17 +111,11 @@ class Model:
         cache = KVCache(self.config) if cache is None else cache
         start = cache.length
         ids = self.check(token_ids, start)
-        if cache.config is not self.config and cache.config != self.config:
-            raise InferenceError("the cache was made for a model of other sizes")
-        if start and cache.model is not self:
-            raise InferenceError(
-                "the cache was filled by another model: give each model its own"
-            )
-        cache.model = self
+        cache.claim(self, len(ids))
         x = self.embedding[ids if len(ids) > 1 else ids[0]]  # (T, D), or (D,) for one
         cos, sin = self.rotation(start, len(ids))
         for i, layer in enumerate(self.layers):
-            x = x + self._attend(x, i, layer, cos, sin, start, cache)
+            x = x + self._attend(x, i, layer, cos, sin, cache)
             h = rms_norm(x, layer.mlp_norm, self._eps)
             x = x + linear(swiglu(linear(h, layer.gate_up)), layer.down)
         x = rms_norm(x, self.norm, self._eps)
@@ -145,13 +138,7 @@ class Model:
 
         Raises InvalidTokenError, PromptTooShortError or ContextFullError.
         """
-        ids = check_ids(token_ids, self.config.vocab_size)
-        if start + len(ids) > self.config.n_ctx:
-            raise ContextFullError(
-                f"{start} positions held and {len(ids)} more exceed the context limit "
-                f"of {self.config.n_ctx}: shorten the text or rewind"
-            )
-        return ids
+        return check_fit(token_ids, self.config, start)
 
     def _attend(
         self,
@@ -160,7 +147,6 @@ class Model:
         layer: Layer,
         cos: Array,
         sin: Array,
-        start: int,
         cache: KVCache,
     ) -> Array:
         """Return what the attention of one layer adds to x (T, D)."""
@@ -170,7 +156,7 @@ class Model:
         if x.ndim == 2:
             heads = heads.swapaxes(0, 1)  # (H + 2K, T, E)
         qk = rope(heads[:n_turned], cos, sin)  # (H + K, T, E)
-        k, v = cache.write(index, start, qk[n_q:], heads[n_turned:])
+        k, v = cache.append(index, qk[n_q:], heads[n_turned:])
         return linear(self._read(qk[:n_q], k, v), layer.out)
 
     def _read(self, q: Array, k: Array, v: Array) -> Array:
@@ -179,9 +165,28 @@ class Model:
         return attend_rows(q, k, v) if self.exact else attend_blocks(q, k, v)
 
 
+def check_fit(token_ids: Sequence[int], config: Config, start: int) -> list[int]:
+    """Return the ids as a list, fit to be forwarded from position `start`.
+
+    Raises InvalidTokenError, PromptTooShortError or ContextFullError.
+    """
+    ids = check_ids(token_ids, config.vocab_size)
+    if start + len(ids) > config.n_ctx:
+        raise ContextFullError(
+            f"{start} positions held and {len(ids)} more exceed the context limit "
+            f"of {config.n_ctx}: shorten the text or rewind"
+        )
+    return ids
+
+
 def check_ids(token_ids: Sequence[int], vocab_size: int) -> list[int]:
     """Return the ids as a list of ints; InvalidTokenError, or PromptTooShortError."""
-    ids = list(token_ids)
+    try:
+        ids = list(token_ids)
+    except TypeError:
+        raise InvalidTokenError(
+            f"token ids come as a list of whole numbers, not as {token_ids!r:.40}"
+        ) from None
     if not ids:
         raise PromptTooShortError("no token ids were given: at least one is needed")
     for i in ids:

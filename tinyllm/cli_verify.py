@@ -1,0 +1,131 @@
+"""`tinyllm verify kv | cache`: does it still hold, on this machine and this model?"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from tinyllm.errors import UsageError
+from tinyllm.progress import Progress
+
+if TYPE_CHECKING:
+    from tinyllm.engine import NumpyEngine
+
+PROMPT = (
+    "Once upon a time, there was a little girl named Lily. She had 4871 blue kites and "
+    "209 red ones."
+)
+
+
+def run_verify(args: argparse.Namespace) -> int:
+    """Prove the cache on one model: logits (kv) or the agent's transcripts (cache)."""
+    import tinyllm
+
+    lm = tinyllm.load(args.model, exact=not args.fast, tokenizer=args.tokenizer)
+    run = {"kv": _kv, "cache": _cache}[args.what]
+    passed, report, shown = run(lm, args.text)
+    print(json.dumps(report, indent=2) if args.json else shown)
+    return 0 if passed else 1
+
+
+def verify_options(option: Any) -> None:
+    """The options of `tinyllm verify`, given to a parser's `add_argument`."""
+    about = (
+        "kv: split, rewound and one-pass logits are equal, and injected bugs are "
+        "noticed; cache: warm, interleaved and cold runs write the same"
+    )
+    option("what", choices=("kv", "cache"), help=about)
+    about = "the prompt of kv (one), the tasks of cache (any number)"
+    option("text", nargs="*", help=about)
+    option("--model", default="agent", help="name or path (agent, the one inside)")
+    option("--tokenizer", help="tokenizer.bin of a llama2.c model (the one beside it)")
+    option("--fast", action="store_true", help="fast mode, whose logits agree to 1e-4")
+    option("--json", action="store_true", help="print JSON for programs")
+
+
+Report = tuple[bool, dict[str, Any], str]
+
+
+def _kv(lm: NumpyEngine, texts: list[str]) -> Report:
+    from tinyllm.model.transformer import Model
+    from tinyllm.text.start import after_bos
+    from tinyllm.verify.equivalence import SURVIVAL, blind_spots, verify_kv
+
+    if len(texts) > 1:
+        raise UsageError(f"kv takes one prompt, not {len(texts)}: put it in quotes")
+    text = texts[0] if texts else PROMPT
+    ids = after_bos(lm.tokenizer, lm.tokenizer.encode(text))
+    assert isinstance(lm.model, Model)  # what `load` gives
+    with Progress(2 * len(ids) - 1, "verify kv", "cases") as progress:
+        checks = verify_kv(lm.model, ids, _counting(progress))
+    late, same = blind_spots(lm.model, ids)
+    passed = all(check.passed for check in checks)
+    lines = [
+        f"{lm!r}, a prompt of {len(ids)} tokens: logits compared",
+        *map(str, checks),
+        "what such a check cannot see:",
+        f"      every position one late: logits differ by {late:.1e} only",
+        f"      decode one position late: greedy text the same for {same} tokens"
+        + " or more" * (same == SURVIVAL),
+        _verdict(passed),
+    ]
+    report = {
+        "engine": repr(lm),
+        "prompt_tokens": len(ids),
+        "checks": [asdict(check) for check in checks],
+        "all_late_difference": late,
+        "greedy_tokens_the_same": same,
+        "passed": passed,
+    }
+    return passed, report, "\n".join(lines)
+
+
+def _cache(lm: NumpyEngine, texts: list[str]) -> Report:
+    from tinyllm.agent.tools import default
+    from tinyllm.verify.warm_cold import TASKS, n_runs, verify_cache
+
+    tasks = list(dict.fromkeys(texts)) or list(TASKS)
+    with Progress(n_runs(tasks), "verify cache", "runs") as progress:
+        verdicts = verify_cache(lm, default(), tasks, on_run=_counting(progress))
+    passed = all(verdict.passed for verdict in verdicts)
+    ways = list(verdicts[0].same)
+    lines = [f"{lm!r}: is what the agent writes that of a cold run?"]
+    for verdict in verdicts:
+        words = [f"{way} {'yes' if ok else 'NO'}" for way, ok in verdict.same.items()]
+        lines += [f"{verdict.task}", f"    {', '.join(words)}"]
+        for way, run in verdict.runs.items():
+            if run.token_ids != verdict.cold.token_ids:
+                lines += _both(lm, verdict.cold.token_ids, way, run.token_ids)
+    report = {
+        "engine": repr(lm),
+        "ways": ways,
+        "tasks": {verdict.task: verdict.same for verdict in verdicts},
+        "passed": passed,
+    }
+    return passed, report, "\n".join([*lines, _verdict(passed)])
+
+
+def _both(
+    lm: NumpyEngine, cold: tuple[int, ...], way: str, ids: tuple[int, ...]
+) -> list[str]:
+    """Return two transcripts that differ, each under its name."""
+    return [
+        line
+        for name, found in (("cold", cold), (way, ids))
+        for line in (f"  {name}:", *lm.detokenize(found).splitlines())
+    ]
+
+
+def _counting(progress: Progress) -> Callable[[], object]:
+    """Return what is called when one more case is done."""
+    done = count(1)
+    progress.update(0)
+    return lambda: progress.update(next(done))
+
+
+def _verdict(passed: bool) -> str:
+    return "PASS" if passed else "FAIL"
