@@ -1,10 +1,17 @@
 from __future__ import annotations
 
+import ast
+from pathlib import Path
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 import tinyllm
+from tinyllm.agent.local import LocalBackend
+from tinyllm.agent.tools import Registry, answer
 from tinyllm.checkpoint.folder import save_folder
+from tinyllm.decode.generate import generate
 from tinyllm.engine import NumpyEngine
 from tinyllm.errors import (
     CheckpointError,
@@ -13,6 +20,7 @@ from tinyllm.errors import (
     PromptTooShortError,
 )
 from tinyllm.model.transformer import Model
+from tinyllm.toy import ToyEngine
 
 IDS = [1, 20, 30, 200, 7]
 
@@ -84,3 +92,33 @@ def test_a_session_of_another_model_is_refused(lm, config, weights):
     with pytest.raises(InferenceError, match="of another model"):
         fast.decode(session, 5)
     assert session.token_ids == IDS
+
+
+ABOVE = ["agent", "grammar", "decode/generate.py", "decode/sampling.py"]
+
+
+def test_nothing_above_the_engine_reaches_into_the_model():
+    package = Path(tinyllm.__file__).parent
+    paths = [p for name in ABOVE for p in (package / name).glob("**/*.py")]
+    paths += [package / name for name in ABOVE if name.endswith(".py")]
+    assert len(paths) > 15
+    for path in paths:
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            reached = isinstance(node, ast.Attribute) and node.attr in INSIDE
+            assert not reached, f"{path}:{node.lineno}: .{node.attr}"
+
+
+INSIDE = {"model", "cache", "layers", "hidden"}
+
+
+def test_agent_and_generation_need_no_more_than_the_waist_has():
+    """An engine with the names of `Engine` and no others, around a toy."""
+    toy = ToyEngine("a b c d a b c d a b")
+    names = ("tokenizer", "tokenize", "detokenize", "session", "prefill", "decode")
+    waist = SimpleNamespace(**{name: getattr(toy, name) for name in names})
+    made = generate(waist, "a b", max_new_tokens=3)
+    assert made.text == " c d a"
+    tools = Registry([answer])
+    backend = LocalBackend(waist, tools, constrain=False)
+    slot = backend.thought(toy.tokenize("a b"))
+    assert slot.text.startswith("c d a b")

@@ -56,11 +56,17 @@ def test_every_claim_holds_within_the_limit_in_fast_mode(embedded):
     assert not checks[1].bits
 
 
-def test_a_global_shift_is_invisible_and_text_survives_a_decode_shift(embedded):
-    model, _, ids = embedded
-    made, same = blind_spots(model, ids)
-    assert 0 < made < 1e-5
-    assert same >= 24
+def test_a_global_shift_is_invisible_and_text_survives_a_decode_shift():
+    lm = tinyllm.load()
+    found = []
+    for text in ("Once upon a time", "TASK: Read notes.txt.", TASK):
+        ids = [lm.tokenizer.bos_id, *lm.tokenizer.encode(text)]
+        made, same = blind_spots(lm.model, ids)
+        assert 0 < made < 1e-5
+        assert min(check.difference for check in injected_bugs(lm.model, ids)) > 1e-2
+        found.append(same)
+    assert max(found) == SURVIVAL
+    assert min(found) >= 24
 
 
 def test_odd_sizes_hold_in_both_modes(model, fast_model):

@@ -310,11 +310,15 @@ def test_a_corpus_that_is_too_short_is_refused_before_any_work(tmp_path):
     assert not (tmp_path / "new").exists()
 
 
-def test_a_restart_begins_a_second_cosine_with_long_windows():
-    recipe = Recipe("agent", steps=1000, config=CONFIG, restart=600, restart_rate=1e-3)
+def test_each_restart_begins_a_cosine_with_long_windows():
+    restarts = ((600, 1e-3), (1000, 5e-4))
+    recipe = Recipe("agent", steps=1200, config=CONFIG, restarts=restarts)
     assert recipe.rate(599) == pytest.approx(0.05 * recipe.peak_rate, rel=0.01)
     assert recipe.rate(600) == pytest.approx(1e-5)  # the first step of a warm-up
     assert recipe.rate(700) == pytest.approx(1e-3)
     assert recipe.rate(999) == pytest.approx(5e-5, rel=0.01)
+    assert recipe.rate(1000) == pytest.approx(5e-6)
+    assert recipe.rate(1100) == pytest.approx(5e-4)
+    assert recipe.rate(1199) == pytest.approx(2.5e-5, rel=0.02)
     assert recipe.window(449) == CONFIG.n_ctx // 2
-    assert {recipe.window(step) for step in (450, 599, 600, 999)} == {CONFIG.n_ctx}
+    assert {recipe.window(step) for step in (450, 599, 600, 1199)} == {CONFIG.n_ctx}

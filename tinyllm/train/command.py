@@ -87,7 +87,7 @@ def recipe_of(name: str, steps: int | None = None) -> Recipe:
     if steps is not None and steps > LARGEST_STEPS:
         raise UsageError(f"{steps} steps are too many: give {LARGEST_STEPS} or fewer")
     recipe = RECIPES[name]
-    return recipe if steps is None else replace(recipe, steps=steps, restart=None)
+    return recipe if steps is None else replace(recipe, steps=steps, restarts=())
 
 
 def writable(folder: str | os.PathLike[str]) -> Path:
@@ -136,7 +136,7 @@ def fresh_loss(recipe: Recipe, weights: Weights, tokenizer: BPE) -> float:
     """The loss, in nats a token, on one step of a corpus with a seed of its own."""
     ids = corpus.build(tokenizer, recipe.step_tokens + 1, FRESH_SEED, MIXES[recipe.mix])
     tokens, targets = batch(
-        replace(recipe, steps=1, restart=None, long_share=1.0), ids, 0
+        replace(recipe, steps=1, restarts=(), long_share=1.0), ids, 0
     )
     return loss_and_gradients(weights, recipe.config, tokens, targets)[0]
 

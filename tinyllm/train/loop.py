@@ -46,21 +46,20 @@ CONFIG = Config(
 class Recipe:
     """All that decides a training run, apart from the machine's rounding.
 
-    The rate rises to `peak_rate` and falls along a cosine; after `restart` steps, if
-    given, it does so once more, to `restart_rate` (Loshchilov and Hutter 2017, SGDR).
-    The last `long_share` of the steps before the restart, and all after it, read
+    The rate rises to `peak_rate` and falls along a cosine; from each step in `restarts`
+    on it does so once more, to the rate given there (Loshchilov and Hutter 2017, SGDR).
+    The last `long_share` of the steps before the first restart, and all after it, read
     windows of the full context; the others read windows of half of it, which cost
     less. A step reads `step_tokens`.
     """
 
     mix: str
     steps: int
-    restart: int | None = None
+    restarts: tuple[tuple[int, float], ...] = ()
     config: Config = CONFIG
     step_tokens: int = 6144
     long_share: float = 0.25
     peak_rate: float = 3e-3
-    restart_rate: float = 1.5e-3
     seed: int = 0
 
     @property
@@ -70,19 +69,24 @@ class Recipe:
 
     def window(self, step: int) -> int:
         """The length T of the sequences of `step`."""
-        n_ctx, first = self.config.n_ctx, self.restart or self.steps
+        n_ctx, first = self.config.n_ctx, self._cosines[0][1]
         return n_ctx if step >= first * (1 - self.long_share) else n_ctx // 2
 
     def rate(self, step: int) -> float:
         """The learning rate of `step`."""
-        first = self.restart or self.steps
-        if step < first:
-            return learning_rate(step, first, self.peak_rate)
-        return learning_rate(step - first, self.steps - first, self.restart_rate)
+        begin, end, peak = next(c for c in self._cosines if step < c[1])
+        return learning_rate(step - begin, end - begin, peak)
+
+    @property
+    def _cosines(self) -> list[tuple[int, int, float]]:
+        """Where each cosine begins and ends, and its peak."""
+        starts = [(0, self.peak_rate), *self.restarts]
+        ends = [*(begin for begin, _ in self.restarts), self.steps]
+        return [(b, end, rate) for (b, rate), end in zip(starts, ends, strict=True)]
 
 
 RECIPES = {
-    "agent": Recipe("agent", 5000, restart=3000),
+    "agent": Recipe("agent", 7000, restarts=((3000, 1.5e-3), (5000, 1e-3))),
     "stories": Recipe("stories", 300),
 }
 MIXES: dict[str, Mix] = {"agent": AGENT, "stories": STORIES}

@@ -75,11 +75,13 @@ class Task:
         return self.moves[-1].args["text"]
 
 
-def tool_list(rng: random.Random, needed: Tools | set[str], banned: set[str]) -> Tools:
-    """Some tools in some order: `answer` and those needed, none of those banned."""
+def tool_list(
+    rng: random.Random, needed: Tools | set[str], banned: set[str], most: int = 4
+) -> Tools:
+    """`answer`, those needed and up to `most` others, none banned, in some order."""
     known = SIGNATURES | (needed if isinstance(needed, dict) else {})
     others = [t for t in SIGNATURES if t not in {*needed, *banned, "answer"}]
-    extra = rng.sample(others, rng.randint(0, min(4, len(others))))
+    extra = rng.sample(others, rng.randint(0, min(most, len(others))))
     chosen = {*needed, "answer", *extra}
     order = [t for t in known if t in chosen]
     if rng.random() < 0.5:  # the order of the package as often as any other
@@ -240,17 +242,20 @@ def lookup(rng: random.Random, held: bool) -> Task:
 
 
 def no_tool(rng: random.Random, held: bool) -> Task:
-    """A request that no listed tool serves, answered so."""
-    if (kind := rng.random()) < 0.2:
+    """A request that no listed tool serves, answered so.
+
+    The lists are longer than elsewhere: many lack only the one tool that would do.
+    """
+    if (kind := rng.random()) < 0.15:
         question = rng.choice(phrasings(OPENINGS, UNKNOWN, held))
         tool, question = "", question.format(w=word_or_name(rng, held))
-    elif kind < 0.5:
+    elif kind < 0.6:
         asked = rng.choice([lookup_question, new_tool_question])
         tool, question, _ = asked(rng, held)
     else:
         other = rng.choice([calc, read, listing, remember])(rng, held)
         tool, question = other.moves[0].tool, other.question
-    tools = tool_list(rng, set(), {tool})
+    tools = tool_list(rng, set(), {tool}, most=7)
     return Task(
         "no_tool", tools, question, (final(NO_TOOL, "No tool here can do this."),)
     )

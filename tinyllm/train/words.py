@@ -106,7 +106,8 @@ def sentence(rng: random.Random, held: bool) -> str:
         what = f"{rng.choice(ADJECTIVES)} {rng.choice(THINGS)}"
         body = f"{who} {rng.choice(VERBS)} a {what} in {rng.choice(PLACES)}"
     elif kind < 0.45:
-        body = f"the {rng.choice(THINGS)} costs {number(rng, 3)}"
+        verb = rng.choice(["costs", "is", "has number"])
+        body = f"the {rng.choice(THINGS)} {verb} {number(rng)}"
     elif kind < 0.65:
         body = " ".join(rng.choice(COMMON) for _ in range(rng.randint(3, 9)))
         body = body.replace(" ", ", ", 1) if rng.random() < 0.2 else body
