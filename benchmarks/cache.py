@@ -20,6 +20,14 @@ from measure import environment, interleaved, row, share
 
 PREFILL = 256
 STEPS = 10
+TOOLS = (
+    "calc(expression) read_file(path) list_files(folder) search(query, limit) "
+    "remember(note) send_mail(address, subject, text) answer(text)"
+)
+TASK = (
+    "Read budget.txt, add up what the ten rooms cost, one by one, remember the "
+    "sum, and send it to the office with a sentence that says how it was found."
+)
 THOUGHT = "I should work out the next part of the sum and write it down."
 KERNELS = {"the processor's own": "", "Haswell": "avx2", "SkylakeX": "avx512f"}
 
@@ -35,8 +43,7 @@ def prompts(lm: object) -> list[list[int]]:
     """The transcripts that an agent hands over, step by step: each begins the next."""
     from tinyllm.agent import protocol
 
-    tools = "calc(expression) read_file(path) answer(text)"
-    ids = protocol.prompt_ids(lm.tokenizer, tools, "Add up the numbers in the file.")
+    ids = protocol.prompt_ids(lm.tokenizer, TOOLS, TASK)
     grown = []
     for i in range(STEPS):
         ids = ids + protocol.encode_pieces(lm.tokenizer, [protocol.THOUGHT])
@@ -107,7 +114,7 @@ def step(rounds: int) -> None:
 
         def through(session=session) -> None:
             session.extend([7])
-            session.rewind(200)
+            session.cache.length = 200
 
         def without(model=model, cache=cache) -> None:
             model.logits(model.hidden([7], cache))

@@ -40,7 +40,10 @@ def test_linear_is_the_product_with_the_transposed_matrix(exact):
     assert np.allclose(linear(x[2], Dense(w, exact)), expected[2], atol=1e-5)
 
 
-@pytest.mark.parametrize("shape", [(256, 128), (128, 384), (63, 172), (5, 1), (1, 9)])
+SHAPES = [(256, 128), (128, 384), (63, 172), (5, 1), (1, 9), (701, 576), (77, 9000)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)  # the last two are applied in blocks
 def test_an_exact_row_has_the_same_bits_alone_and_among_others(shape):
     x, weight = normal(33, shape[1]), Dense(normal(*shape, seed=1))
     together = linear(x, weight)
