@@ -51,7 +51,8 @@ class Fixed:
         self.script = [b + 3 for b in text] + [2]
         self.length, self.room, self.eos_ids = 1, 100, frozenset({2})
 
-    token_ids = ()
+    def last(self, n):
+        return []
 
     def session(self):
         self.left = list(self.script)

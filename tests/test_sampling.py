@@ -5,8 +5,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tinyllm.decode.sampling import Sampler, min_p, penalise, softmax, top_k, top_p
-from tinyllm.errors import InferenceError, UsageError
+from tinyllm.decode.sampling import (
+    RULES,
+    Sampler,
+    at_temperature,
+    min_p,
+    penalise,
+    softmax,
+    top_k,
+    top_p,
+)
+from tinyllm.errors import InferenceError, InvalidTokenError, UsageError
 
 INF = float("inf")
 
@@ -285,15 +294,182 @@ def exact_distribution(logits, seen, setting):
     return out
 
 
+LOGITS = f32(1.9, 1.2, 0.7, 0.3, -0.1, -0.6, -1.1, -1.7, -2.2, -40.0)
+SEEN = [0, 4, 4]
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=str)
+def test_what_is_kept_is_the_exact_distribution(setting):
+    kept = Sampler(**({"temperature": 1.0} | setting)).kept(LOGITS, SEEN)
+    expected = exact_distribution(LOGITS, SEEN, setting)
+    chances = np.zeros(len(LOGITS))
+    chances[kept.token_ids] = kept.chances
+    assert np.allclose(chances, expected, atol=1e-6)
+    assert sorted(kept.chances, reverse=True) == kept.chances.tolist()
+    assert kept.chances.dtype == np.float32
+
+
+def test_each_rule_names_what_it_removed_and_the_mass_it_had():
+    logits = np.log(f32(0.4, 0.25, 0.15, 0.1, 0.06, 0.04))
+    logits = np.append(logits, -np.inf).astype(np.float32)
+    kept = Sampler(1.0, top_k=5, top_p=0.9, min_p=0.5).kept(logits)
+    assert [gone.rule for gone in kept.removed] == [*RULES]
+    # after top-k 0.96 is left: 0.4, 0.65, 0.8, 0.9 of it are .417 .677 .833 .9375
+    assert [gone.token_ids.tolist() for gone in kept.removed] == [[6], [5], [4], [2, 3]]
+    masses = [gone.mass for gone in kept.removed]
+    assert masses == pytest.approx([0, 0.04, 0.06, 0.25], abs=1e-6)
+    assert kept.token_ids.tolist() == [0, 1]
+    assert kept.shares.tolist() == pytest.approx([0.4, 0.25], abs=1e-6)
+
+
+def test_a_token_without_a_chance_is_removed_by_no_filter():
+    kept = Sampler(1.0, top_k=3).kept(f32(1, -INF, 1, -INF))
+    impossible, by_top_k, *_ = kept.removed
+    assert impossible.token_ids.tolist() == [1, 3]
+    assert not len(by_top_k.token_ids)
+
+
+def test_the_mass_is_measured_at_the_temperature():
+    logits = np.log(f32(0.64, 0.32, 0.04))
+    kept = Sampler(0.5, top_k=1).kept(logits)
+    squares = np.array([0.64, 0.32, 0.04]) ** 2
+    lost = squares[1:].sum() / squares.sum()
+    assert kept.removed[1].mass == pytest.approx(lost, abs=1e-6)
+
+
+def test_the_penalty_says_whom_it_lowered_and_what_they_lost():
+    logits = np.log(f32(0.5, 0.3, 0.2))
+    sampler = Sampler(1.0, repetition_penalty=2.0, repetition_window=3)
+    penalty = sampler.kept(logits, [2, 0, 1, 0]).penalty
+    after = np.array([0.5**2, 0.3**2, 0.2])  # a logit below 0 is doubled
+    assert penalty.token_ids.tolist() == [0, 1]
+    lost = 0.8 - after[:2].sum() / after.sum()
+    assert penalty.mass == pytest.approx(lost, abs=1e-6)
+    assert Sampler(1.0).kept(logits, [0]).penalty.mass == 0
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    logits=st.lists(
+        st.one_of(st.floats(-80, 80, width=32), st.just(-INF)), min_size=2, max_size=12
+    ).filter(lambda values: max(values) > -INF),
+    temperature=st.sampled_from([0.0, 0.02, 1.0, 50.0]),
+    top_k=st.integers(0, 4),
+    top_p=st.floats(0, 1),
+    min_p=st.floats(0, 1),
+    seed=st.integers(0, 5),
+)
+def test_nothing_is_lost_and_the_pick_is_what_the_seed_s_number_draws(
+    logits, temperature, top_k, top_p, min_p, seed
+):
+    row, seen = f32(*logits), [0, 1]
+    setting = {"top_k": top_k, "top_p": top_p, "min_p": min_p, "seed": seed}
+    sampler = Sampler(temperature, repetition_penalty=1.3, **setting)
+    kept = sampler.kept(row, seen)
+    gone = [i for rule in kept.removed for i in rule.token_ids]
+    assert sorted([*gone, *kept.token_ids]) == [*range(len(row))]
+    assert len(kept.token_ids) >= 1
+    masses = [rule.mass for rule in kept.removed]
+    assert kept.shares.sum() + sum(masses) == pytest.approx(1, abs=1e-5)
+    assert kept.penalty.mass > -1e-6
+    number = np.random.default_rng(seed).random()
+    assert sampler.pick(row, seen) == kept.draw(number)
+
+
+def test_looking_at_what_is_kept_draws_nothing():
+    def picks(look):
+        sampler = Sampler(1.0, seed=3)
+        looks = [sampler.kept(LOGITS) for _ in range(look)]
+        return [sampler.pick(LOGITS) for _ in range(20)], looks
+
+    assert picks(0)[0] == picks(7)[0]
+
+
+def test_a_number_falls_on_the_part_of_the_token_that_it_stands_in():
+    kept = Sampler(1.0).kept(np.log(f32(0.25, 0.5, 0.125, 0.125)))
+    numbers = (0.0, 0.49, 0.51, 0.74, 0.76, 0.87, 0.88, 0.999)
+    assert [kept.draw(x) for x in numbers] == [1, 1, 0, 0, 2, 2, 3, 3]
+    halves = Sampler(1.0).kept(f32(1, 1))  # where two parts meet, the next begins
+    assert [halves.draw(x) for x in (0.0, 0.5)] == [0, 1]
+
+
+def test_a_part_that_a_filter_removed_is_shared_out_in_proportion():
+    kept = Sampler(1.0, top_k=2).kept(np.log(f32(0.3, 0.1, 0.6)))
+    assert kept.chances.tolist() == pytest.approx([2 / 3, 1 / 3], abs=1e-6)
+
+
+def test_top_1_and_then_a_nucleus_keeps_one_and_top_p_0_keeps_one():
+    logits = np.log(f32(0.3, 0.1, 0.1, 0.5))
+    for setting in ({"top_k": 1, "top_p": 0.8}, {"top_p": 0.0}, {"top_p": 1e-8}):
+        assert Sampler(1.0, **setting).kept(logits).token_ids.tolist() == [3]
+    assert len(Sampler(1.0, top_p=1.0).kept(logits).token_ids) == 4
+
+
+def test_the_nucleus_is_measured_on_what_top_k_left():
+    logits = np.log(f32(0.4, 0.3, 0.2, 0.1))
+    # 0.4 of the whole is below 0.5; 0.4 of the 0.7 that top-k leaves is above it
+    assert len(Sampler(1.0, top_p=0.5).kept(logits).token_ids) == 2
+    assert len(Sampler(1.0, top_k=2, top_p=0.5).kept(logits).token_ids) == 1
+
+
+def test_temperature_comes_before_the_nucleus():
+    logits = np.log(f32(0.6, 0.3, 0.1))
+    assert len(Sampler(0.5, top_p=0.75).kept(logits).token_ids) == 1
+    assert len(Sampler(1.0, top_p=0.75).kept(logits).token_ids) == 2
+
+
+def test_temperature_0_divides_by_nothing_and_sorts_nothing(monkeypatch):
+    def never(*_, **__):
+        raise AssertionError("sorted")
+
+    with np.errstate(all="raise"):
+        assert at_temperature(f32(1, 5, 5, -INF), 0.0).tolist() == [0, 1, 0, 0]
+        monkeypatch.setattr(np, "argsort", never)
+        assert Sampler(0.0, top_k=3, top_p=0.5).pick(f32(1, 5, 5, -INF)) == 1
+
+
+def test_at_temperature_1_is_softmax_and_a_row_is_never_changed():
+    row = LOGITS.copy()
+    assert np.array_equal(at_temperature(row, 1.0), softmax(row))
+    assert np.array_equal(row, LOGITS)
+    assert at_temperature(row, 0.0).dtype == np.float32
+
+
+def test_a_seed_belongs_to_its_request_and_not_to_its_neighbours():
+    def alone(seed):
+        sampler = Sampler(1.0, seed=seed)
+        return [sampler.pick(LOGITS) for _ in range(30)]
+
+    one, two = Sampler(1.0, seed=1), Sampler(1.0, seed=2)
+    pairs = [(one.pick(LOGITS), two.pick(LOGITS)) for _ in range(30)]
+    assert [*map(list, zip(*pairs, strict=True))] == [alone(1), alone(2)]
+
+
+def test_a_sampler_says_how_far_back_it_looks_and_needs_no_more():
+    assert Sampler(1.0).looks_back == 0
+    assert Sampler(1.0, repetition_penalty=1.1).looks_back == 64
+    sampler = Sampler(0.0, repetition_penalty=3.0, repetition_window=2)
+    assert sampler.looks_back == 2
+    text = [1, 2, 0, 1, 0]
+    assert sampler.pick(LOGITS, text) == sampler.pick(LOGITS, text[-2:])
+    assert sampler.kept(LOGITS, text).penalty.token_ids.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("seen", "named"), [([0, 3], "3"), ([-1], "-1"), ([0.5], "0.5"), ([True], "bool")]
+)
+def test_an_id_to_penalise_that_is_none_is_refused_by_name(seen, named):
+    with pytest.raises(InvalidTokenError, match=f"{named}.*from 0 to 2"):
+        Sampler(repetition_penalty=2.0).pick(f32(1, 2, 3), seen)
+
+
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
 def test_20000_picks_follow_the_exact_distribution(setting):
     """Chi-square: a right sampler exceeds this bound about once in 100,000."""
-    logits = f32(1.9, 1.2, 0.7, 0.3, -0.1, -0.6, -1.1, -1.7, -2.2, -40.0)
-    seen = [0, 4, 4]
-    expected = exact_distribution(logits, seen, setting)
+    expected = exact_distribution(LOGITS, SEEN, setting)
     sampler = Sampler(seed=11, **({"temperature": 1.0} | setting))
     n = 20_000
-    counts = np.bincount([sampler.pick(logits, seen) for _ in range(n)], minlength=10)
+    counts = np.bincount([sampler.pick(LOGITS, SEEN) for _ in range(n)], minlength=10)
     assert not counts[expected == 0].any()
     likely = expected * n >= 5
     assert counts[~likely].sum() < 20

@@ -38,31 +38,45 @@ class Weight(Protocol):
 
 
 class Dense:
-    """A float32 matrix (out, in), applied row by row (exact) or in one product."""
+    """A float32 matrix (out, in), applied row by row (exact) or in one product.
+
+    Exact: one matrix-vector product for each row of x and each block of the matrix. All
+    rows meet a block while it is in the processor's cache, and a row alone meets the
+    same blocks: the same calls, so the same bits.
+    """
 
     def __init__(self, array: Array, exact: bool = True) -> None:
         self.array = np.ascontiguousarray(array, dtype=np.float32)
         self.exact = exact
         self.shape: tuple[int, int] = array.shape
+        self._blocks = self.array.reshape(-1, block_rows(*self.shape), self.shape[1])
+        self._whole = not exact or len(self._blocks) == 1
 
     def apply(self, x: Array) -> Array:
         """Return x (T, in) times the transposed matrix: (T, out)."""
         if x.ndim == 1:
-            return self.array.dot(x)  # type: ignore[no-any-return]
-        return self._row_by_row(x) if self.exact else x @ self.array.T
+            if self._whole:
+                return self.array.dot(x)  # type: ignore[no-any-return]
+            return np.matmul(self._blocks, x).reshape(-1)  # type: ignore[no-any-return]
+        if not self.exact:
+            return x @ self.array.T
+        # (n, 1, out / n, in) times (T, in, 1) gives (n, T, out / n, 1)
+        product = np.matmul(self._blocks[:, None], x[:, :, None])
+        return product.swapaxes(0, 1).reshape(len(x), -1)  # type: ignore[no-any-return]
 
-    def _row_by_row(self, x: Array) -> Array:
-        """Return a matrix-vector product a row of x: bit for bit `dot` of each row.
 
-        Block by block of the matrix, so that all rows of x meet a block while it is in
-        the processor's cache: a quarter to a third less time.
-        """
-        product = np.empty((len(x), self.shape[0], 1), np.float32)  # (T, out, 1)
-        columns = x[:, :, None]  # (T, in, 1)
-        step = max(ALIGNED, BLOCK_BYTES // self.array[0].nbytes // ALIGNED * ALIGNED)
-        for i in range(0, len(self.array), step):
-            np.matmul(self.array[i : i + step], columns, out=product[:, i : i + step])
-        return product[:, :, 0]  # (T, out)
+def block_rows(n_out: int, n_in: int) -> int:
+    """Return how many rows of a matrix make a block: a divisor of their number.
+
+    It fits `BLOCK_BYTES` and is a multiple of 16, since kernels take some rows at once;
+    where there is none, all rows.
+
+    >>> block_rows(960, 576), block_rows(701, 576)
+    (96, 701)
+    """
+    most = min(n_out, BLOCK_BYTES // (4 * n_in))
+    fitting = (n for n in range(most, 15, -1) if n % 16 == 0 and n_out % n == 0)
+    return next(fitting, n_out)
 
 
 def linear(x: Array, weight: Weight) -> Array:
