@@ -20,7 +20,9 @@ from tinyllm.errors import GrammarError
 from tinyllm.grammar.expression import (
     Alternation,
     ByteSet,
+    Edge,
     Expression,
+    Machine,
     Repetition,
     Sequence,
     check_size,
@@ -34,17 +36,20 @@ States = npt.NDArray[np.int32]
 
 @dataclass
 class Graph:
-    """Thompson's graph: node 0 is the start, node 1 the only accepting node."""
+    """Thompson's graph: node 0 is the start, node 1 the only accepting node.
+
+    An edge is free, or carries a set of bytes, or calls a rule by its name.
+    """
 
     free: list[list[int]] = field(default_factory=lambda: [[], []])
-    edges: list[list[tuple[frozenset[int], int]]] = field(
-        default_factory=lambda: [[], []]
-    )
+    edges: list[list[Edge]] = field(default_factory=lambda: [[], []])
+    calls: list[list[tuple[str, int]]] = field(default_factory=lambda: [[], []])
 
     def node(self) -> int:
         """A new node without edges."""
         self.free.append([])
         self.edges.append([])
+        self.calls.append([])
         return len(self.free) - 1
 
 
@@ -64,9 +69,22 @@ def graph_of(expression: Expression) -> Graph:
             work += [(option, source, target) for option in node.options]
         elif isinstance(node, Sequence):
             work += _chain(graph, node.parts, source, target)
-        else:
+        elif isinstance(node, Repetition):
             work += _repeat(graph, node, source, target)
+        elif isinstance(node, Machine):
+            _embed(graph, node, source, target)
+        else:
+            graph.calls[source].append((node.rule, target))
     return graph
+
+
+def _embed(graph: Graph, machine: Machine, source: int, target: int) -> None:
+    nodes = [graph.node() for _ in machine.edges]
+    graph.free[source].append(nodes[0])
+    for state, edges in enumerate(machine.edges):
+        graph.edges[nodes[state]] += [(allowed, nodes[to]) for allowed, to in edges]
+        if state in machine.accepting:
+            graph.free[nodes[state]].append(target)
 
 
 Work = list[tuple[Expression, int, int]]

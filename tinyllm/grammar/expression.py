@@ -1,15 +1,16 @@
 """The expression tree: what a regular expression or a schema becomes.
 
-Public: ByteSet, Sequence, Alternation, Repetition, Expression, literal, optional,
-EMPTY_TEXT, NOTHING, MAX_SIZE, check_size.
+Public: ByteSet, Sequence, Alternation, Repetition, Call, Machine, Expression, Rules,
+literal, optional, EMPTY_TEXT, NOTHING, MAX_SIZE, check_size.
 
-Four immutable kinds of node over bytes are enough for every grammar of the package.
+Six immutable kinds of node over bytes are enough for every grammar of the package.
 `size` counts the automaton nodes a tree asks for, so that a tree which would grow too
 large is refused before anything is built.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tinyllm.errors import GrammarError
@@ -65,7 +66,41 @@ class Repetition:
         _set_size(self, copies * (self.body.size + 1))
 
 
-Expression = ByteSet | Sequence | Alternation | Repetition
+@dataclass(frozen=True)
+class Call:
+    """A text of a rule of the grammar, by its name: rules may call each other."""
+
+    rule: str
+    size: int = field(default=1, init=False, repr=False, compare=False)
+
+
+Edge = tuple[frozenset[int], int]  # a set of bytes, and the state to which they lead
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A deterministic automaton as part of a tree: state 0 is its start.
+
+    `edges[state]` are its moves, whose byte sets do not overlap.
+    """
+
+    edges: tuple[tuple[Edge, ...], ...]
+    accepting: frozenset[int]
+    size: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        _set_size(self, len(self.edges))
+
+
+Expression = ByteSet | Sequence | Alternation | Repetition | Call | Machine
+
+
+@dataclass(frozen=True)
+class Rules:
+    """A whole grammar: where it starts, and the rules that are called by name."""
+
+    start: Expression
+    rules: Mapping[str, Expression] = field(default_factory=dict)
 
 EMPTY_TEXT = Sequence(())
 NOTHING = Alternation(())
