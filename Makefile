@@ -46,9 +46,10 @@ notebooks: setup  ## run every notebook again, in place
 reproducible: setup  ## check stored outputs under several BLAS kernels
 	@$(RUN) tools/reproducible.py
 
-bench: setup  ## the benchmarks (the second needs smollm2: tinyllm models)
+bench: setup  ## the benchmarks (all but the first need smollm2: tinyllm models)
 	@$(RUN) benchmarks/embedded.py
 	@$(RUN) benchmarks/smollm2.py
+	@$(RUN) benchmarks/cache.py
 
 train: setup  ## train the embedded model again, into build/agent (hours)
 	@$(RUN) -m tinyllm train agent --out build/agent

@@ -127,6 +127,7 @@ class _Room:
         self._lock = threading.Lock()
 
     def share(self, length: int) -> None:
+        """Note that the first `length` slots belong to one cache more."""
         with self._lock:
             self.end = max(self.end, length) if self.shared else length
             self.shared = True

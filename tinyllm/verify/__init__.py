@@ -1,1 +1,1 @@
-"""Does it still hold: held-out tasks, and later equivalence, warm/cold and ablation."""
+"""Does it still hold: equal logits, equal texts warm and cold, held-out tasks."""

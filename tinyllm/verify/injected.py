@@ -26,7 +26,8 @@ class Shifted(Model):
     def rotation(self, start: int, n: int) -> tuple[Array, Array]:
         """Return the cosines and sines of other positions than those asked for."""
         shift = self.decode if n == 1 else self.prefill
-        return super().rotation(max(0, start + shift), n)
+        last = self.config.n_ctx - n  # the tables end with the context
+        return super().rotation(min(max(0, start + shift), last), n)
 
 
 class Fused(Model):

@@ -118,15 +118,9 @@ def verify_cache(
                 task: _third_time(solve, told, model, failing, task) for task in tasks
             },
         }
-        return [
-            Verdict(
-                task,
-                cold[task],
-                {way: runs[task] for way, runs in ways.items()},
-                _prefixes(lm, cold[task].token_ids),
-            )
-            for task in tasks
-        ]
+        prefixes = {task: _prefixes(lm, cold[task].token_ids) for task in tasks}
+    of = {task: {way: runs[task] for way, runs in ways.items()} for task in tasks}
+    return [Verdict(task, cold[task], of[task], prefixes[task]) for task in tasks]
 
 
 def n_runs(tasks: Sequence[str]) -> int:
