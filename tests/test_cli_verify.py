@@ -12,8 +12,12 @@ from tinyllm import engine
 from tinyllm.verify import equivalence
 
 
+def prompts(*texts):
+    return [word for text in texts for word in ("--prompt", text)]
+
+
 def test_kv_passes_on_the_model_inside(capsys):
-    code, out, _ = run(capsys, "verify", "kv", "Once upon a time")
+    code, out, _ = run(capsys, "verify", "kv", "--prompt", "Once upon a time")
     lines = out.splitlines()
     assert code == 0
     assert lines[-1] == "PASS"
@@ -33,7 +37,7 @@ def test_kv_reports_json_in_fast_mode(capsys):
 
 def test_kv_fails_where_a_bug_goes_unnoticed(capsys, monkeypatch):
     monkeypatch.setattr(equivalence, "shifted", lambda model, **_: model)
-    code, out, _ = run(capsys, "verify", "kv", "Once upon a time")
+    code, out, _ = run(capsys, "verify", "kv", "--prompt", "Once upon a time")
     assert code == 1
     assert out.splitlines()[-1] == "FAIL"
     assert "FAIL  bug: decode one position late" in out
@@ -41,7 +45,7 @@ def test_kv_fails_where_a_bug_goes_unnoticed(capsys, monkeypatch):
 
 def test_cache_says_yes_for_each_task_and_way(capsys):
     tasks = ["What is 12 * 34?", "What is 12 + 34?"]
-    code, out, _ = run(capsys, "verify", "cache", *tasks)
+    code, out, _ = run(capsys, "verify", "cache", *prompts(*tasks))
     assert code == 0
     assert out.splitlines()[-1] == "PASS"
     assert out.count("interleaved yes") == 2
@@ -51,7 +55,7 @@ def test_cache_says_yes_for_each_task_and_way(capsys):
 def test_cache_shows_both_texts_where_they_differ(capsys, monkeypatch):
     monkeypatch.setattr(engine, "Session", ByLength)
     tasks = ["What is 12 * 34?", "What is 98 - 45?"]
-    code, out, _ = run(capsys, "verify", "cache", *tasks)
+    code, out, _ = run(capsys, "verify", "cache", *prompts(*tasks))
     assert code == 1
     assert out.splitlines()[-1] == "FAIL"
     assert "warm yes" in out
@@ -60,7 +64,9 @@ def test_cache_shows_both_texts_where_they_differ(capsys, monkeypatch):
 
 
 def test_cache_reports_json(capsys):
-    code, out, _ = run(capsys, "verify", "cache", "What is 12 * 34?", "--json")
+    code, out, _ = run(
+        capsys, "verify", "cache", "--json", "--prompt", "What is 12 * 34?"
+    )
     found = json.loads(out)
     assert code == 0
     assert found["tasks"]["What is 12 * 34?"]["after a failure"] is True
@@ -69,11 +75,11 @@ def test_cache_reports_json(capsys):
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["kv", "a", "b"], 2, "one prompt"),
-        (["kv", "a"], 1, "3 or more"),
-        (["kv", "so " * 600], 1, "context"),
-        (["cache", "x" * 4000], 2, "too long"),
-        (["cache", " "], 2, "task"),
+        (["kv", *prompts("a", "b")], 2, "one --prompt"),
+        (["kv", *prompts("a")], 1, "3 or more"),
+        (["kv", *prompts("so " * 600)], 1, "context"),
+        (["cache", *prompts("x" * 4000)], 2, "too long"),
+        (["cache", *prompts(" ")], 2, "task"),
     ],
 )
 def test_what_cannot_be_verified_is_an_error_that_says_why(

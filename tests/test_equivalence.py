@@ -19,6 +19,7 @@ from tinyllm.verify.equivalence import (
     every_rewind,
     every_split,
     injected_bugs,
+    limit_of,
     prefill_decode,
     verify_kv,
 )
@@ -76,7 +77,7 @@ def test_odd_sizes_hold_in_both_modes(model, fast_model):
 
 def test_the_verifier_runs_on_the_longest_prompt_it_accepts(model):
     n_ctx = model.config.n_ctx
-    ids = [i % 7 for i in range(n_ctx - equivalence.AFTER)]
+    ids = [i % 7 for i in range(n_ctx - equivalence.AFTER - 1)]
     assert all(check.passed for check in verify_kv(model, ids))
     with pytest.raises(ContextFullError, match=f"at most {len(ids)}"):
         verify_kv(model, [*ids, 1])
@@ -176,16 +177,30 @@ def test_a_number_that_is_none_fails(model):
     assert np.isnan(prefill_decode(model, IDS, cache)).any()
 
 
-def test_a_flip_of_the_argmax_counts_only_where_the_margin_is_clear():
-    right = np.array([[1.0, 1.0 + LIMIT], [0.0, 3.0]], np.float32)
-    near, clear = right.copy(), right.copy()
-    near[0] = right[0, ::-1]
-    clear[1] = [3.0, 0.0]
-    worst = equivalence._Worst()
-    worst.add(near, right)
-    assert not worst.flipped
-    worst.add(clear, right)
-    assert worst.flipped
+class Early(Model):
+    """Wrong in every row but the last, as soon as the prompt comes in pieces."""
+
+    def logits(self, hidden):
+        logits = super().logits(hidden)
+        if len(hidden) != len(IDS):
+            logits[:-1] += np.float32(5e-4)
+        return logits
+
+
+def test_a_split_is_judged_by_all_rows_and_to_1e_4(config, weights):
+    for exact in (True, False):
+        check = every_split(Early(config, weights, exact=exact), IDS)
+        assert not check.passed
+        assert 1e-4 < check.difference < 1e-3
+
+
+def test_the_limit_grows_with_logits_for_which_float32_has_no_more_digits():
+    assert limit_of(np.array([18.0, -3], np.float32)) == 1e-4
+    assert limit_of(np.array([18.0, -40], np.float32)) == pytest.approx(2e-4)
+
+
+def test_a_prompt_of_one_id_over_and_over_still_tells_the_bugs(model):
+    assert all(check.passed for check in verify_kv(model, [35] * 6))
 
 
 def test_a_check_reads_as_a_line():

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -485,3 +487,35 @@ def test_the_chi_square_test_notices_a_wrong_temperature():
     counts = np.bincount([sampler.pick(logits) for _ in range(20_000)], minlength=4)
     parts = (counts - expected * 20_000) ** 2 / (expected * 20_000)
     assert parts.sum() > 3 + 4.3 * np.sqrt(6) + 10
+
+
+def test_a_nucleus_of_a_large_vocabulary_is_that_of_exact_sums():
+    """A float32 sum of 49,152 shares ends near 0.9996 and would keep them all."""
+    tail = np.full(49_152, 1 / 49_152, np.float32)
+    assert top_p(tail, 0.9999) == math.ceil(0.9999 * 49_152)
+    shares = np.sort(np.random.default_rng(0).pareto(1.2, 49_152))[::-1]
+    shares = (shares / shares.sum()).astype(np.float32)
+    exact = 1 + int(np.count_nonzero(np.cumsum(shares.astype(float))[:-1] < 0.999))
+    assert top_p(shares, 0.999) == exact
+
+
+@pytest.mark.parametrize(
+    "logits", [[1.0, 2.0], np.ones((2, 3), np.float32), np.ones(0)]
+)
+@pytest.mark.parametrize("temperature", [0, 1])
+def test_what_is_no_row_of_logits_is_refused(temperature, logits):
+    with pytest.raises(InferenceError, match="one row"):
+        Sampler(temperature).pick(logits)
+
+
+@pytest.mark.parametrize("setting", [{"temperature": True}, {"top_p": False}])
+def test_true_and_false_are_no_numbers(setting):
+    with pytest.raises(UsageError):
+        Sampler(**setting)
+
+
+def test_the_smallest_temperature_that_is_not_greedy():
+    logits = np.array([0.0, 0.01], np.float32)
+    picks = {Sampler(0.01, seed=seed).pick(logits) for seed in range(40)}
+    assert picks == {0, 1}
+    assert {Sampler(0.0099, seed=seed).pick(logits) for seed in range(40)} == {1}

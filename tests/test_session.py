@@ -133,6 +133,7 @@ def test_the_last_position_of_the_context_works_and_the_next_is_refused(session,
 
 
 BAD = [[1, 20, 999], [1, -1], [1] * 41, [1, 2.5], [1, True], np.ones(3), 7, None, "ab"]
+BAD += [b"ab", {3, 4}, {5: 1}]
 
 
 @pytest.mark.parametrize("bad", [*BAD, []], ids=lambda bad: f"{bad!r:.20}")

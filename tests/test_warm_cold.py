@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import tinyllm
@@ -73,12 +74,13 @@ class ByLength(Session):
 class HalfWay(Session):
     """Keeps what a failed call has written, as if it had been forwarded."""
 
-    def _forward(self, ids, start, reused=0):
+    def _forward(self, token_ids, whole):
+        held = [] if whole else self.token_ids
         try:
-            return super()._forward(ids, start, reused)
+            return super()._forward(token_ids, whole)
         except InjectedError:
-            self._ids = self._ids[:start] + ids
-            self.cache.length = start + len(ids)
+            self._ids = [*held, *token_ids]
+            self.cache.length = len(self._ids)
             raise
 
 
@@ -114,6 +116,53 @@ def test_a_session_that_is_wrong_is_noticed_in_the_ways_it_is_wrong(
     monkeypatch.setattr(warm_cold, "NumpyEngine", broken)
     verdicts = verify_cache(lm, tools, TASKS[:3])
     assert set().union(*map(names, verdicts)) == seen
+
+
+class Rounding(Session):
+    """Right to the eye: a transcript that is fed gives logits a little off."""
+
+    def feed(self, token_ids):
+        return super().feed(token_ids) * np.float32(1 + 1e-4)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_prefixes_are_judged_by_their_logits(tools, exact):
+    lm = tinyllm.load(exact=exact)
+
+    class Off(NumpyEngine):
+        def session(self):
+            return Rounding(self.model, self.tokenizer.eos_ids)
+
+    verdicts = verify_cache(Off(lm.model, lm.tokenizer), tools, TASKS[:1])
+    assert [names(verdict) for verdict in verdicts] == [{"prefixes"}]
+
+
+def test_backends_are_shared_and_tasks_ordered_as_the_ways_say(tools, monkeypatch):
+    asked = []
+
+    class Watched(warm_cold.Agent):
+        def run(self, task, on_event=None):
+            asked.append((id(self.backend), task))
+            kept.append(self.backend)
+            return super().run(task, on_event)
+
+    kept = []  # backends stay alive, so that no id comes twice
+    monkeypatch.setattr(warm_cold, "Agent", Watched)
+    a, b = TASKS[:2]
+    verify_cache(tinyllm.load(), tools, (a, b))
+    backends = [backend for backend, _ in asked]
+    assert [task for _, task in asked[:10]] == [a, b, a, b, b, a, b, a, a, b]
+    assert len(set(backends[:2])) == 2  # cold
+    assert len(set(backends[2:4])) == 1  # warm
+    assert len(set(backends[4:10])) == 1  # backwards, then interleaved
+    assert len({*backends[:3], backends[4], backends[10]}) == 5
+
+
+def test_a_transcript_that_fills_the_context_is_judged(tools):
+    task = "7" * 415
+    verdicts = verify_cache(tinyllm.load(), tools, [task])
+    assert verdicts[0].passed
+    assert len(verdicts[0].cold.token_ids) > 512
 
 
 def test_a_reset_that_keeps_the_same_first_token_changes_nothing(tools):

@@ -25,7 +25,7 @@ EXAMPLES = """examples:
   tinyllm agent "What is 4871 * 209?" --no-grammar --json
   tinyllm generate "Once upon a time" --temperature 0.8 --seed 3
   tinyllm evaluate --tasks 50
-  tinyllm verify kv "Once upon a time"
+  tinyllm verify kv --prompt "Once upon a time"
   tinyllm verify cache --model smollm2
   tinyllm train agent --out my-model
   tinyllm models

@@ -27,7 +27,7 @@ def run_verify(args: argparse.Namespace) -> int:
 
     lm = tinyllm.load(args.model, exact=not args.fast, tokenizer=args.tokenizer)
     run = {"kv": _kv, "cache": _cache}[args.what]
-    passed, report, shown = run(lm, args.text)
+    passed, report, shown = run(lm, args.prompt)
     print(json.dumps(report, indent=2) if args.json else shown)
     return 0 if passed else 1
 
@@ -39,8 +39,8 @@ def verify_options(option: Any) -> None:
         "noticed; cache: warm, interleaved and cold runs write the same"
     )
     option("what", choices=("kv", "cache"), help=about)
-    about = "the prompt of kv (one), the tasks of cache (any number)"
-    option("text", nargs="*", help=about)
+    about = "the prompt of kv, or a task of cache, which may be repeated"
+    option("--prompt", action="append", default=[], help=about)
     option("--model", default="agent", help="name or path (agent, the one inside)")
     option("--tokenizer", help="tokenizer.bin of a llama2.c model (the one beside it)")
     option("--fast", action="store_true", help="fast mode, whose logits agree to 1e-4")
@@ -56,7 +56,7 @@ def _kv(lm: NumpyEngine, texts: list[str]) -> Report:
     from tinyllm.verify.equivalence import SURVIVAL, blind_spots, verify_kv
 
     if len(texts) > 1:
-        raise UsageError(f"kv takes one prompt, not {len(texts)}: put it in quotes")
+        raise UsageError(f"kv takes one --prompt, not {len(texts)}")
     text = texts[0] if texts else PROMPT
     ids = after_bos(lm.tokenizer, lm.tokenizer.encode(text))
     assert isinstance(lm.model, Model)  # what `load` gives
@@ -76,12 +76,18 @@ def _kv(lm: NumpyEngine, texts: list[str]) -> Report:
     report = {
         "engine": repr(lm),
         "prompt_tokens": len(ids),
-        "checks": [asdict(check) for check in checks],
+        "checks": [_plain(asdict(check)) for check in checks],
         "all_late_difference": late,
         "greedy_tokens_the_same": same,
         "passed": passed,
     }
     return passed, report, "\n".join(lines)
+
+
+def _plain(check: dict[str, Any]) -> dict[str, Any]:
+    """Return a check as JSON can say it: infinity is no number there."""
+    finite = check["difference"] < float("inf")
+    return check if finite else check | {"difference": None}
 
 
 def _cache(lm: NumpyEngine, texts: list[str]) -> Report:

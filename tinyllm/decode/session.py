@@ -54,6 +54,7 @@ class Session:
         model: Forward,
         eos_ids: Collection[int] = (),
         cache: KVCache | None = None,
+        token_ids: Sequence[int] = (),
     ) -> None:
         self.model = model
         self.eos_ids = frozenset(eos_ids)
@@ -63,8 +64,13 @@ class Session:
         self._began_with = self.cache.length
         # The ids of the first cache.length entries are held; what may stand beyond is
         # as meaningless as the cache's slots there. So both move with one assignment.
-        self._ids: list[int] = []
-        self._alone = _OneThread()
+        self._ids = list(token_ids)
+        self._lock = threading.Lock()
+        if len(self._ids) != self.cache.length:
+            raise InferenceError(
+                f"the cache holds {self.cache.length} positions, and {len(self._ids)} "
+                "ids were given for them: use fork() of the session that filled it"
+            )
 
     @property
     def length(self) -> int:
@@ -103,25 +109,27 @@ class Session:
         in any case, so the same transcript twice forwards exactly one. Raises what
         `Model.check` raises, before anything changes.
         """
-        with self._alone:
-            ids = self.model.check(token_ids)
-            shared = min(common_prefix(self.token_ids, ids), len(ids) - 1)
-            return self._forward(ids[shared:], shared, reused=shared)
+        return self._forward(token_ids, whole=True)
 
     def extend(self, token_ids: Sequence[int]) -> Array:
         """Return logits (V,) after the last of some more ids; raises as `feed` does."""
-        with self._alone:
-            start = self.cache.length
-            return self._forward(self.model.check(token_ids, start), start)
+        return self._forward(token_ids, whole=False)
 
     def rewind(self, n: int) -> None:
         """Keep the first n positions; InferenceError unless 0 <= n <= length."""
-        with self._alone:
-            self.cache.rewind(n)
+        before = None
+        try:
+            with self._unused():
+                before = self.cache.length
+                self.cache.rewind(n)
+        except BaseException:
+            if before is not None:
+                self.cache.length = before
+            raise
 
     def reset(self) -> None:
         """Forget everything: the length becomes 0, nothing is erased or allocated."""
-        with self._alone:
+        with self._unused():
             self.cache.length = 0
 
     def fork(self) -> Session:
@@ -130,48 +138,48 @@ class Session:
         No position is forwarded, and none is copied before both have gone on. The
         counters of the new session begin at 0.
         """
-        with self._alone:
-            other = Session(self.model, self.eos_ids, self.cache.fork())
-            other._ids = self.token_ids
-            return other
+        with self._unused():
+            return Session(self.model, self.eos_ids, self.cache.fork(), self.token_ids)
 
-    def _forward(self, ids: list[int], start: int, reused: int = 0) -> Array:
-        """Forward ids from position `start`, which may lie before the end."""
-        before = self.cache.length
-        counts = self.forwarded, self.reused
+    def _forward(self, token_ids: Sequence[int], whole: bool) -> Array:
+        """Forward ids: a whole transcript, or some more.
+
+        The handler is outermost: an interrupt may come when all is done but the return.
+        """
+        before, overwrites = None, False
         try:
-            self.cache.length = start
-            self._ids[start:] = ids
-            hidden = self.model.hidden(ids, self.cache)  # (T, D)
-            logits: Array = self.model.logits(hidden[-1:])[0]  # (V,)
-            self.forwarded += len(ids)
-            self.reused += reused
+            with self._unused():
+                before = self.cache.length, self.forwarded, self.reused
+                ids = self.model.check(token_ids, 0 if whole else before[0])
+                shared = common_prefix(self.token_ids, ids) if whole else 0
+                shared = min(shared, len(ids) - 1)
+                start = shared if whole else before[0]
+                new, overwrites = ids[shared:], start < before[0]
+                self.cache.length = start
+                self._ids[start:] = new
+                hidden = self.model.hidden(new, self.cache)  # (T, D)
+                logits: Array = self.model.logits(hidden[-1:])[0]  # (V,)
+                self.forwarded += len(new)
+                self.reused += shared
+                return logits
         except BaseException:
-            self.cache.length = before if start == before else 0
-            self.forwarded, self.reused = counts
+            if before is not None:
+                self.cache.length = 0 if overwrites else before[0]
+                self.forwarded, self.reused = before[1:]
             raise
-        return logits
 
+    def _unused(self) -> threading.Lock:
+        """Return the lock of the session, unless another thread has it.
 
-class _OneThread:
-    """A block that one thread at a time may be in; InferenceError for any other.
-
-    The same thread may enter again: an interrupt between two lines must not lock out
-    the one that was interrupted.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-
-    def __enter__(self) -> None:
-        if not self._lock.acquire(blocking=False):
+        A `with` on the lock itself, since an interrupt cannot come between its taking
+        and the block, or between the block and its release.
+        """
+        if self._lock.locked():
             raise InferenceError(
                 "another thread is using this session: give each thread its own, by "
                 "engine.session() or by fork() while no thread is inside"
             )
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
+        return self._lock
 
 
 def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
