@@ -54,13 +54,34 @@ def test_the_words_name_every_filter_its_mass_and_the_token_drawn():
         "␣             0.10      –  top-p",
         "$             0.03      –  top-k",
     ]
-    assert words[-1] == "250 others    0.00   0.00"
+    assert words[-1] == "250 others    0.00      –  top-k"
 
 
 def test_the_words_at_temperature_0_throw_no_number():
     words = sampling.told(LOGITS, TOKENIZER, Sampler(0.0))
     assert "greedy throws no number and takes a" in words
     assert "no chance 258 tokens that held 0.00" in words
+
+
+def test_a_filter_that_is_on_and_finds_nothing_to_remove_is_named_all_the_same():
+    near_0 = Sampler(0.02, top_k=3, min_p=0.1)  # all but the best round to 0
+    words = sampling.told(row("ab", [0.9, 0.1]), TOKENIZER, near_0)
+    assert "no chance 258 tokens that held 0.00\n  top-k       0 tokens" in words
+    assert "min-p       0 tokens that held 0.00" in words
+    assert "top-p" not in words
+
+
+def test_the_others_say_what_is_kept_of_them_and_what_was_removed():
+    others = row("abcdefghijkl", [0.08] * 9 + [0.07, 0.06, 0.05])
+
+    def rest(sampler):
+        *_, last = by_text(sampler, others).values()
+        return round(last.after, 2), round(last.lost, 2), last.note
+
+    assert rest(Sampler(1.0)) == (0.2, 0, "")  # jkl: beside 0.8 with a bar, of 0.9
+    assert rest(Sampler(1.0, top_k=10)) == (0.09, 0.12, "top-k took 0.12")
+    assert rest(Sampler(1.0, top_k=9)) == (0, 0.2, "top-k")
+    assert rest(Sampler(1.0, top_k=11, min_p=0.9)) == (0, 0.2, "filters")
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -112,7 +133,20 @@ def test_the_line_is_all_probability_in_the_order_of_the_draw():
     assert ends[-1] == pytest.approx(1, abs=1e-5)
     (mark, _) = line.lines
     assert mark.get_xdata()[0] == pytest.approx(0.0856 * 0.75, abs=1e-3)
-    assert "seed 3: 0.09 of the kept part" in [text.get_text() for text in line.texts]
+    words = [text.get_text() for text in line.texts]
+    assert "seed 3: 0.09 of the kept part draws a" in words
+
+
+def test_the_others_are_hatched_for_what_was_removed_of_them():
+    sampler = Sampler(2.0, top_k=30, seed=5)
+    flat = row("z", [0.1], rest=0.9 / 258)
+    _, after, _ = sampling.draw(flat, TOKENIZER, sampler).axes
+    *_, kept, removed = after.patches
+    assert (kept.get_hatch(), removed.get_hatch()) == (None, "////")
+    assert removed.get_x() == pytest.approx(kept.get_width())
+    label = f"{kept.get_width():.2f} + {removed.get_width():.2f}"
+    assert after.texts[-1].get_text() == label
+    assert "hatched: removed" in after.get_xlabel()
 
 
 def test_many_small_parts_of_the_line_are_drawn_as_one():
@@ -160,7 +194,7 @@ def test_the_longest_bar_and_its_label_stay_in_the_picture(largest):
 
 def test_each_slider_redraws_words_and_picture():
     box = sampling.explorer(LOGITS, TOKENIZER)
-    *sliders, words, picture = box.children
+    *sliders, picture, words = box.children
     names = [slider.description for slider in sliders]
     assert names == ["temperature", "top-k", "top-p", "min-p", "seed"]
     assert "temperature 1.00, seed 0" in words.value
@@ -174,14 +208,14 @@ def test_each_slider_redraws_words_and_picture():
 
 def test_the_explorer_opens_at_the_settings_of_a_sampler():
     opened = Sampler(5.0, top_k=60, top_p=0.7, min_p=0.1, seed=700)
-    *sliders, words, picture = sampling.explorer(LOGITS, TOKENIZER, opened).children
+    *sliders, picture, words = sampling.explorer(LOGITS, TOKENIZER, opened).children
     assert [slider.value for slider in sliders] == [5.0, 60, 0.7, 0.1, 700]
     assert escape(sampling.told(LOGITS, TOKENIZER, opened)) in words.value
     assert picture.value == sampling.still(LOGITS, TOKENIZER, opened).data
 
 
-def test_the_words_of_the_explorer_come_before_its_picture():
-    *sliders, words, picture = sampling.explorer(LOGITS, TOKENIZER).children
+def test_the_words_of_the_explorer_are_made_before_its_picture():
+    *sliders, picture, words = sampling.explorer(LOGITS, TOKENIZER).children
     came = []
     for child in (words, picture):
         child.observe(lambda change: came.append(change.owner), "value")
@@ -191,7 +225,7 @@ def test_the_words_of_the_explorer_come_before_its_picture():
 
 def test_what_a_token_holds_is_escaped_and_no_formula():
     logits = row("<$", [0.6, 0.4])
-    *_, words, picture = sampling.explorer(logits, TOKENIZER).children
+    *_, picture, words = sampling.explorer(logits, TOKENIZER).children
     assert "&lt; " in words.value
     assert bytes(picture.value).startswith(b"\x89PNG")
 

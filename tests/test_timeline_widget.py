@@ -172,6 +172,10 @@ def test_the_words_name_counts_places_and_texts():
         "  given up:    5, positions 3 to 7: defgh",
         "  beyond the end: 2 in memory, never read",
     ]
+    kept = "reused:      0 by a search, {} kept without one"
+    assert kept.format(6) in timeline.told(HISTORY, TOKENIZER, 1)
+    assert kept.format(2) in timeline.told(HISTORY, TOKENIZER, 3)
+    assert "reused:      0\n" in timeline.told(HISTORY, TOKENIZER, 5)
     assert "rewind to 2\n" in timeline.told(HISTORY, TOKENIZER, 3)
     assert "forwarded:   1, position 2: Q" in timeline.told(HISTORY, TOKENIZER, 4)
     one = recorded(("feed", [2]), ("feed", [2]))
@@ -235,6 +239,13 @@ def test_nothing_lies_outside_the_picture_and_no_label_outside_its_cell(events):
             assert any(c.y0 < label.y0 and label.y1 < c.y1 for c in around)
 
 
+def test_a_call_that_takes_no_ids_says_so_in_the_row_of_what_was_asked():
+    drawn = [timeline.draw(HISTORY, TOKENIZER, step).axes[0] for step in (2, 3, 5)]
+    said = [[t.get_text() for t in axes.texts if "no ids" in t.get_text()]
+            for axes in drawn]  # fmt: skip
+    assert said == [[], ["rewind takes no ids"], ["reset takes no ids"]]
+
+
 def test_kept_forwarded_and_left_differ_in_fill_and_hatch():
     looks = [timeline.LOOKS[name] for name in timeline.LEGEND]
     assert len({(look["facecolor"], look.get("hatch")) for look in looks}) == 3
@@ -275,6 +286,12 @@ def test_the_answer_says_where_the_ways_part():
     assert said("the cat saw the") == "it goes on where what is held ends"
     assert "'cow' is no word of this toy" in said("the cow")
     assert said("the " * 300) == "301 ids: feed would refuse more than 300"
+    (empty,) = recorded(("reset",))
+    lines = timeline.answer(empty, TOY.tokenizer, "").splitlines()
+    assert lines == [
+        "1 id: feed would reuse 0 and forward 1",
+        "nothing is held, so all of it is new",
+    ]
 
 
 SPOKEN = recorded(
@@ -331,3 +348,18 @@ def test_the_same_events_give_the_same_bytes_and_their_words_as_alt_text():
     one, two = (timeline.still(HISTORY, TOKENIZER, 2) for _ in range(2))
     assert one.data == two.data
     assert one.alt == timeline.told(HISTORY, TOKENIZER, 2)
+
+
+def test_ids_from_a_generator_are_written_down():
+    (event,) = recorded(("feed", (i for i in (2, 3))))
+    assert event.asked == (2, 3)
+
+
+def test_after_a_failure_nothing_beyond_the_end_is_claimed():
+    recorder = Recorder(TOY.session())
+    recorder.feed([2, 3, 4, 5])
+    recorder.rewind(2)
+    with pytest.raises(InferenceError):
+        recorder.rewind(9)
+    recorder.extend([6])
+    assert recorder.events[-1].beyond == ()

@@ -49,11 +49,12 @@ def test_the_timeline_opens_at_the_step_shown_and_follows_slider_and_box(chapter
     assert 0 < reuse < 10
     assert forward > 0
     prompt.fill("")
-    expect(answer).to_contain_text("1 ids: feed would reuse 0 and forward 1")
+    expect(answer).to_contain_text("1 id: feed would reuse 0 and forward 1")
 
     chapter.press(chapter.slider(), "End")
     expect(words).to_contain_text("step 9 of 9: reset", timeout=PATIENCE)
     expect(words).to_contain_text("held now: 0 of")
+    expect(answer).to_contain_text("nothing is held", timeout=PATIENCE)
     for _ in range(4):
         chapter.press(chapter.slider(), "ArrowLeft")
     expect(words).to_have_text(start, timeout=PATIENCE)

@@ -54,14 +54,14 @@ class Recorder:
 
     def feed(self, token_ids: Sequence[int]) -> Array:
         """Return logits (V,) after a whole transcript; see `Session.feed`."""
-        logits: Array = self._noted("feed", token_ids, 0, self.session.feed)  # (V,)
-        return logits
+        logits: Array = self._noted("feed", list(token_ids), 0, self.session.feed)
+        return logits  # (V,)
 
     def extend(self, token_ids: Sequence[int]) -> Array:
         """Return logits (V,) after some more ids; see `Session.extend`."""
-        start = self.session.length
-        logits: Array = self._noted("extend", token_ids, start, self.session.extend)
-        return logits
+        start, ids = self.session.length, list(token_ids)
+        logits: Array = self._noted("extend", ids, start, self.session.extend)
+        return logits  # (V,)
 
     def rewind(self, n: int) -> None:
         """Keep the first n positions; see `Session.rewind`."""
@@ -81,7 +81,11 @@ class Recorder:
         session = self.session
         before, counts, room = session.token_ids, _counts(session), session.cache.k
         slots = (*before, *self._slots[len(before) :])
-        result = do(asked)
+        try:
+            result = do(asked)
+        except BaseException:  # slots beyond the end may have been written half-way
+            self._slots = tuple(session.token_ids)
+            raise
         after = tuple(session.token_ids)
         moved = (b - a for a, b in zip(counts, _counts(session), strict=True))
         copied = room is not session.cache.k  # what is held, and no more

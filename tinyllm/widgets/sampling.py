@@ -29,11 +29,13 @@ from tinyllm.widgets.written import written
 
 TOP = 9  # tokens with a bar of their own
 NAMES = dict(zip(RULES, ("no chance", "top-k", "top-p", "min-p"), strict=True))
+NAMES["several"] = "filters"  # among the others, where more than one removed some
 LOOKS = {  # of what a rule removed: told apart by hatch, by colour and by name
     "impossible": {"edgecolor": look.GREY},
     "top_k": {"edgecolor": look.ORANGE, "hatch": "////"},
     "top_p": {"edgecolor": look.GREEN, "hatch": "...."},
     "min_p": {"edgecolor": look.GREY, "hatch": "xxxx"},
+    "several": {"edgecolor": look.GREY, "hatch": "----"},
 }
 WIDE = 0.09  # a part of the line in which a label has room
 THIN = 0.004  # parts under this are drawn as one
@@ -44,7 +46,8 @@ class Bar:
     """One token, or all others together.
 
     `before` is its probability at temperature 1 without filters, `after` its chance to
-    be drawn. Where a rule removed it, `lost` is what it had at the temperature.
+    be drawn. Where a rule removed it, `lost` is what it had at the temperature. Of the
+    others, some may be kept and some removed.
     """
 
     text: str
@@ -57,6 +60,8 @@ class Bar:
     @property
     def note(self) -> str:
         """What became of it, where there is something to say."""
+        if self.rule and self.after:  # some of the others
+            return f"{NAMES[self.rule]} took {self.lost:.2f}"
         return "drawn" if self.drawn else NAMES.get(self.rule, "")
 
 
@@ -93,9 +98,12 @@ def bars(
         return Bar(written(tokenizer, i), *numbers, rules.get(i, ""), i == got)
 
     rest = np.setdiff1d(np.arange(len(logits)), ids)
-    others = f"{len(rest)} others"
-    sums = float(before[rest].sum()), float(after[rest].sum())
-    return [*map(bar, ids), *([Bar(others, *sums)] if len(rest) else [])]
+    if not len(rest):
+        return [*map(bar, ids)]
+    had, has, gone = (float(p[rest].sum()) for p in (before, after, lost))
+    took = {rules[int(i)] for i in rest if lost[i] > 0}
+    rule = "several" if len(took) > 1 else "".join(took)
+    return [*map(bar, ids), Bar(f"{len(rest)} others", had, has, gone, rule)]
 
 
 def settings(sampler: Sampler) -> list[str]:
@@ -114,8 +122,8 @@ def told(logits: Array, tokenizer: Any, sampler: Sampler) -> str:
     parts.append(("kept", kept.token_ids, float(kept.shares.sum())))
     lines = [", ".join(settings(sampler))]
     for name, ids, mass in parts:
-        if len(ids):
-            tokens = "tokens" if len(ids) > 1 else "token"
+        if len(ids) or f"{name} " in lines[0]:  # a filter that is on, but found nothing
+            tokens = "token" if len(ids) == 1 else "tokens"
             lines.append(f"  {name:9} {len(ids):3} {tokens:6} that held {mass:.2f}")
     how = f"seed {sampler.seed} throws {thrown(sampler):.2f} and draws"
     if sampler.temperature < GREEDY_BELOW:
@@ -125,7 +133,7 @@ def told(logits: Array, tokenizer: Any, sampler: Sampler) -> str:
     width = max(len(bar.text) for bar in found)
     lines.append(f"{'':{width}}  before  after")
     for bar in found:
-        after = "   –" if bar.rule else f"{bar.after:.2f}"
+        after = "   –" if bar.rule and not bar.after else f"{bar.after:.2f}"
         lines.append(f"{bar.text:{width}}    {bar.before:.2f}   {after}  {bar.note}")
     return "\n".join(line.rstrip() for line in lines)
 
@@ -148,6 +156,8 @@ def draw(logits: Array, tokenizer: Any, *samplers: Sampler) -> Figure:
         plain = [Bar(bar.text, bar.before, bar.before) for bar in after[0]]
         for axes, found in zip(columns, [plain, *after], strict=True):
             _column(axes, found)
+        for axes in columns[1:]:
+            axes.set_xlabel("full: chance to be drawn\nhatched: removed", fontsize=8)
         columns[0].set_title("before", fontsize=8.5, loc="left")
         for number, sampler in enumerate(samplers, 1):
             name = f"{number}: " if n > 1 else ""
@@ -170,13 +180,17 @@ def _end(found: list[Bar]) -> float:
 def _column(axes: Axes, found: list[Bar]) -> None:
     """Full bars for the chance of what is kept, hatched ones for what was removed."""
     for at, bar in enumerate(found):
-        width = bar.lost if bar.rule else bar.after
-        axes.barh(at, width, **_look(bar.rule))
+        width, text = bar.after + bar.lost, f"{bar.after or bar.lost:.2f}"
+        if bar.after or not bar.lost:
+            axes.barh(at, bar.after, **_look(""))
+        if bar.lost:
+            axes.barh(at, bar.lost, left=bar.after, **_look(bar.rule))
+        text += f" + {bar.lost:.2f}" if bar.after and bar.lost else f" {bar.note}"
         style: Any = {"va": "center", "fontsize": 8, "color": look.GREY}
         style["weight"] = "bold" if bar.drawn else "normal"
         style |= {"textcoords": "offset points", "xytext": (4, 0)}
-        arrow = "← " if bar.drawn else ""
-        axes.annotate(f"{width:.2f} {arrow}{bar.note}".rstrip(), (width, at), **style)
+        text = text.replace("drawn", "← drawn")
+        axes.annotate(text.rstrip(), (width, at), **style)
     names = [bar.text for bar in found]
     ticks: dict[str, Any] = {"family": "monospace", "parse_math": False}
     axes.set_yticks(range(len(found)), names, fontsize=8.5, **ticks)
@@ -214,7 +228,9 @@ def _line(
     axes.set_xlabel(", ".join(words), fontsize=8)
     axes.spines[:].set_visible(False)
     if sampler.temperature >= GREEDY_BELOW:
-        text = f"seed {sampler.seed}: {thrown(sampler):.2f} of the kept part"
+        token = written(tokenizer, drawn(logits, sampler))
+        number = f"{thrown(sampler):.2f} of the kept part"
+        text = f"seed {sampler.seed}: {number} draws {token}"
         _mark(axes, thrown(sampler) * mass, text)
 
 
@@ -233,7 +249,8 @@ def _mark(axes: Axes, at: float, text: str) -> None:
     axes.plot([at, at], [-0.5, 0.75], color="black", lw=1.2)
     axes.plot([at], [0.8], marker="v", color="black", ms=6)
     side, shift = ("left", 0.012) if at < 0.6 else ("right", -0.012)
-    axes.text(at + shift, 0.95, text, ha=side, va="center", fontsize=8)
+    style: Any = {"va": "center", "fontsize": 8, "parse_math": False}
+    axes.text(at + shift, 0.95, text, ha=side, **style)
 
 
 def still(logits: Array, tokenizer: Any, *samplers: Sampler) -> Image:
@@ -246,7 +263,7 @@ def still(logits: Array, tokenizer: Any, *samplers: Sampler) -> Image:
 def explorer(
     logits: Array, tokenizer: Any, sampler: Sampler | None = None
 ) -> widgets.VBox:
-    """Sliders for the settings; words and picture follow them.
+    """Sliders for the settings; the picture under them and the words follow.
 
     They open at those of the sampler; its penalty plays no part.
     """
@@ -272,7 +289,7 @@ def explorer(
         slider.description = NAMES.get(name, name)
         slider.observe(redraw, "value")
     redraw()
-    return widgets.VBox([*sliders.values(), words, picture])
+    return widgets.VBox([*sliders.values(), picture, words])
 
 
 def _slider(value: float, largest: float, step: float = 1) -> Any:

@@ -90,6 +90,8 @@ def told(events: Sequence[Event], tokenizer: Any, step: int) -> str:
     }
     for name, (count, first, ids) in parts.items():
         which = _quoted(tokenizer, ids, first, count)
+        if name == "reused" and count < event.kept:  # extend, rewind: no search
+            which = f" by a search, {event.kept} kept without one"
         lines.append(f"  {name + ':':10} {count:3}{which}")
     left = len(event.beyond)
     lines.append(f"  beyond the end: {left} in memory" + ", never read" * (left > 0))
@@ -177,6 +179,9 @@ def draw(events: Sequence[Event], tokenizer: Any, step: int) -> Figure:
         axes.set_title(title, fontsize=9, loc="left")
         for row, name in enumerate(("asked", "held before", "in memory")):
             axes.text(-12, -row, name, va="center", fontsize=8, color=GREY)
+        if not event.asked:
+            style: Any = {"va": "center", "fontsize": 8, "color": GREY}
+            axes.text(0.1, 0, f"{event.call.split()[0]} takes no ids", **style)
         for cell in found:
             _draw_cell(axes, cell)
         _draw_end(axes, found, len(event.after))
@@ -229,7 +234,10 @@ def answer(event: Event, tokenizer: Any, text: str) -> str:
         return f"{len(ids)} ids: feed would refuse more than {event.n_ctx}"
     common = common_prefix(event.after, ids)
     shared = min(common, len(ids) - 1)
-    line = f"{len(ids)} ids: feed would reuse {shared} and forward {len(ids) - shared}"
+    n = f"{len(ids)} id" + "s" * (len(ids) > 1)
+    line = f"{n}: feed would reuse {shared} and forward {len(ids) - shared}"
+    if not event.after:
+        return f"{line}\nnothing is held, so all of it is new"
     if common == len(ids):
         return f"{line}\nall of it is held; the last id is forwarded all the same"
     if common == len(event.after):
