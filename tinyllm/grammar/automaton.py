@@ -54,13 +54,19 @@ class Graph:
 
 
 def graph_of(expression: Expression) -> Graph:
-    """Thompson's graph of the expression, built without recursion.
+    """Thompson's graph of one expression."""
+    graph = Graph()
+    extend(graph, expression, 0, 1)
+    return graph
+
+
+def extend(graph: Graph, expression: Expression, source: int, target: int) -> None:
+    """Add the expression between two nodes of a graph, without recursion.
 
     Each piece of work only adds edges out of its source and into its target, so paths
     from one to the other spell exactly its expression.
     """
-    graph = Graph()
-    work = [(expression, 0, 1)]
+    work = [(expression, source, target)]
     while work:
         node, source, target = work.pop()
         if isinstance(node, ByteSet):
@@ -75,7 +81,6 @@ def graph_of(expression: Expression) -> Graph:
             _embed(graph, node, source, target)
         else:
             graph.calls[source].append((node.rule, target))
-    return graph
 
 
 def _embed(graph: Graph, machine: Machine, source: int, target: int) -> None:

@@ -102,6 +102,7 @@ class Rules:
     start: Expression
     rules: Mapping[str, Expression] = field(default_factory=dict)
 
+
 EMPTY_TEXT = Sequence(())
 NOTHING = Alternation(())
 _ONE_BYTE = tuple(ByteSet(frozenset((byte,))) for byte in range(256))
