@@ -50,6 +50,7 @@ bench: setup  ## the benchmarks (all but the first need smollm2: tinyllm models)
 	@$(RUN) benchmarks/embedded.py
 	@$(RUN) benchmarks/smollm2.py
 	@$(RUN) benchmarks/cache.py
+	@$(RUN) benchmarks/grammar.py
 
 train: setup  ## train the embedded model again, into build/agent (hours)
 	@$(RUN) -m tinyllm train agent --out build/agent

@@ -98,7 +98,7 @@ def test_random_expressions_agree_with_python(pattern: str, text: str) -> None:
         ("a(?!b)", "lookahead"),
         ("(?<=a)b", "lookbehind"),
         ("(?<!a)b", "lookbehind"),
-        ("(?P<x>a)", "named group"),
+        ("(?P=x)", "named group"),
         ("(?i)a", "inline flag"),
         ("(?>a)", "atomic"),
         ("a^b", r"anchor \^"),
@@ -106,7 +106,8 @@ def test_random_expressions_agree_with_python(pattern: str, text: str) -> None:
         ("(a$)", r"anchor \$"),
         ("a$b", r"anchor \$"),
         (r"\ba", "anchor"),
-        (r"\p{L}", r"escape \\p"),
+        (r"\p{Greek}", r"property of \\p"),
+        (r"\pL", r"escape \\p"),
         ("a*+", "repetition of a repetition"),
         ("a**", "repetition of a repetition"),
         ("*a", "nothing before"),
@@ -157,3 +158,33 @@ def test_a_surrogate_in_a_class_or_escape_is_refused(pattern: str) -> None:
 def test_a_digit_after_the_escape_of_nul_is_refused(pattern: str) -> None:
     with pytest.raises(GrammarError, match=r"x00"):
         parse(pattern)
+
+
+@pytest.mark.parametrize("pattern", ["(?<x>a|b)c", "(?P<x>a|b)c"])
+def test_the_name_of_a_group_changes_nothing(pattern: str) -> None:
+    assert parse(pattern) == parse("(?:a|b)c")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "inside", "outside"),
+    [(r"\p{Lu}", "AÉΩ", "aé1_"), (r"\p{Nd}", "0٣", "a½"), (r"\P{Letter}", "1_", "aé")],
+)
+def test_a_category_holds_the_characters_of_unicode(
+    pattern: str, inside: str, outside: str
+) -> None:
+    automaton = Automaton(parse(pattern))
+    assert all(accepts(automaton, char.encode()) for char in inside)
+    assert not any(accepts(automaton, char.encode()) for char in outside)
+
+
+def test_spaces_are_those_of_unicode_in_a_pattern_only() -> None:
+    anchors = parse("^"), parse("$")
+    automaton = Automaton(parse(r"\s", anchors=anchors))
+    for char in " \t\n\u00a0\u2028\u3000\ufeff":
+        assert accepts(automaton, char.encode())
+    assert not accepts(automaton, b"a")
+
+
+def test_an_anchor_cannot_be_repeated() -> None:
+    with pytest.raises(GrammarError, match="repetition of the anchor"):
+        parse("^*a", anchors=(parse(""), parse("")))

@@ -6,7 +6,19 @@ import json
 from collections.abc import Iterator
 
 from tinyllm.grammar.automaton import DEAD, Automaton
+from tinyllm.grammar.expression import (
+    Alternation,
+    ByteSet,
+    Call,
+    Expression,
+    Repetition,
+    Rules,
+    Sequence,
+    literal,
+    optional,
+)
 from tinyllm.grammar.mask import TokenGrammar
+from tinyllm.grammar.pushdown import Pushdown, State
 
 PAD, BOS, EOS = 0, 1, 2
 N_SPECIAL = 3
@@ -56,7 +68,7 @@ def accepts(automaton: Automaton, data: bytes) -> bool:
     return automaton.accepting[state]
 
 
-def walk(grammar: TokenGrammar, token_ids: tuple[int, ...] | list[int]) -> int:
+def walk(grammar: TokenGrammar, token_ids: tuple[int, ...] | list[int]) -> State:
     """The state after these tokens."""
     state = grammar.start()
     for token_id in token_ids:
@@ -64,7 +76,7 @@ def walk(grammar: TokenGrammar, token_ids: tuple[int, ...] | list[int]) -> int:
     return state
 
 
-def states_of(grammar: TokenGrammar) -> Iterator[int]:
+def states_of(grammar: TokenGrammar) -> Iterator[State]:
     """Every state that legal tokens can lead to, each once."""
     seen, work = {grammar.start()}, [grammar.start()]
     while work:
@@ -83,3 +95,36 @@ def is_json(text: str, kind: type) -> bool:
         return type(json.loads(text)) is kind and text == text.strip()
     except ValueError:
         return False
+
+
+def after(machine: Pushdown, data: bytes) -> State | None:
+    """The state of a machine after these bytes, None where one is illegal."""
+    state: State | None = machine.start if machine.start.control else None
+    for byte in data:
+        state = state and machine.next(state, byte)
+    return state
+
+
+def json_rules() -> Rules:
+    """JSON values that call each other: small numbers, strings of a and b, null."""
+    digits = Repetition(ByteSet(frozenset(b"012")))
+    number = Alternation((literal("0"), Sequence((ByteSet(frozenset(b"12")), digits))))
+    escape = Alternation((literal('\\"'), ByteSet(frozenset(b"ab"))))
+    member = Sequence((Call("string"), literal(":"), Call("value")))
+    kinds = ["string", "number", "array", "object"]
+    rules: dict[str, Expression] = {
+        "value": Alternation((literal("null"), *map(Call, kinds))),
+        "string": Sequence((literal('"'), Repetition(escape), literal('"'))),
+        "number": Sequence((optional(literal("-")), number)),
+        "array": _listed("[", Call("value"), "]"),
+        "object": _listed("{", member, "}"),
+    }
+    return Rules(Call("value"), rules)
+
+
+def _listed(begin: str, item: Expression, end: str) -> Expression:
+    more = Repetition(Sequence((literal(","), item)))
+    return Sequence((literal(begin), optional(Sequence((item, more))), literal(end)))
+
+
+JSON_TOKENS = [*characters('[]{},:"\\ab-012nul'), b"]]", b"}]", b'"}]', b',{"', b'":"']

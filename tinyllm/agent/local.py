@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from tinyllm import grammar
 from tinyllm.agent.protocol import CALL_CEILING, THOUGHT_CEILING, parse_call
 from tinyllm.agent.tools import Registry
-from tinyllm.decode.generate import Choice, Grammar, choose_tokens
+from tinyllm.decode.generate import Choice, Grammar, can_finish, choose_tokens
 from tinyllm.decode.sampling import Sampler
 from tinyllm.decode.threads import one_blas_thread
 from tinyllm.errors import ContextFullError, GrammarError, ProtocolError, UsageError
@@ -129,6 +129,7 @@ class LocalBackend:
         self.calls = self.parsed = self.tokens = 0
         self._sampling = (temperature, seed)
         self._grammars: dict[str, Grammar] = {}
+        self._vocabulary = grammar.Vocabulary(self.tokenizer) if constrain else None
         self._thought = OneLine(self.tokenizer)
         self._free_call = OneLine(self.tokenizer, eos_ends=True)
         self.set_tools(tools)
@@ -203,8 +204,8 @@ class LocalBackend:
     def _budget(self, length: int, ceiling: int, rules: Grammar) -> int:
         """How many tokens a slot may have after `length` positions."""
         room = self.n_ctx - length
-        needed = max(1, len(rules.finish(rules.start())))
-        if room < min(needed, ceiling):
+        short = room < ceiling and not can_finish(rules, rules.start(), room)
+        if room < 1 or short:
             raise _full(length, self.n_ctx)
         return min(ceiling, room)
 
@@ -233,7 +234,8 @@ class LocalBackend:
         if key not in self._grammars:
             if len(self._grammars) >= GRAMMARS_KEPT:
                 del self._grammars[next(iter(self._grammars))]
-            self._grammars[key] = grammar.compile(schema, self.tokenizer)
+            assert self._vocabulary is not None, "a constrained backend has made it"
+            self._grammars[key] = grammar.compile(schema, self._vocabulary)
         return self._grammars[key]
 
 

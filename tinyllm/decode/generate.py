@@ -114,13 +114,13 @@ def choose_tokens(
     full = "length" if budget == max_new_tokens else "context"
     if grammar is None:
         return (yield from _free(session, logits, sampler, budget)) or full
-    needed = len(grammar.finish(grammar.start()))
-    if needed > max_new_tokens:
-        raise GrammarError(
-            f"the shortest text the grammar allows has {needed} tokens, "
-            f"max_new_tokens is {max_new_tokens}: raise it"
-        )
-    if needed > budget:
+    if not can_finish(grammar, grammar.start(), budget):
+        needed = len(grammar.finish(grammar.start()))
+        if needed > max_new_tokens:
+            raise GrammarError(
+                f"the shortest text the grammar allows has {needed} tokens, "
+                f"max_new_tokens is {max_new_tokens}: raise it"
+            )
         raise ContextFullError(
             f"the shortest text the grammar allows has {needed} tokens, but only "
             f"{budget} positions are left of {session.length + session.room}"
@@ -158,7 +158,7 @@ def _legal(
             token_id = sampler.pick(masked, session.last(sampler.looks_back))
             if token_id in session.eos_ids:
                 return "eos"
-            if len(grammar.finish(grammar.advance(state, token_id))) >= left:
+            if not can_finish(grammar, grammar.advance(state, token_id), left - 1):
                 forced = grammar.finish(state)
                 if not forced:
                     return ""  # complete, and what the model wants would not fit
@@ -170,6 +170,15 @@ def _legal(
         state = grammar.advance(state, token_id)
         last = [token_id]
     return "grammar" if _must_end(grammar, state, session) else ""
+
+
+def can_finish(grammar: Grammar, state: Any, n: int) -> bool:
+    """Return whether n more tokens can complete the text.
+
+    A grammar that knows without working out how may have a method of this name.
+    """
+    known = getattr(grammar, "can_finish", None)
+    return bool(known(state, n)) if known else len(grammar.finish(state)) <= n
 
 
 def _must_end(grammar: Grammar, state: Any, session: Session) -> bool:

@@ -1,8 +1,10 @@
 """Which tokens are legal: a JSON Schema or a regular expression becomes a mask.
 
-Public: compile, TokenGrammar. In reading order: expression and utf8 (the tree), regex,
-json_text and schema (what becomes a tree), automaton (tree to states), vocabulary (all
-tokens of a state at once), completion (the shortest way to the end), mask (the whole).
+Public: compile, receipt, TokenGrammar, Vocabulary. In reading order: expression (the
+tree), utf8, characters and regex (what becomes a tree), automaton and regular (trees
+without calls), schema/ (JSON Schema to rules), network and controls (rules made
+deterministic), pushdown (states with a stack), stacks and vocabulary (all tokens of a
+state at once), completion (the shortest way to the end), empty, explain, mask.
 """
 
 from __future__ import annotations
@@ -10,18 +12,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tinyllm.grammar import regex, schema
+from tinyllm.grammar import regex
+from tinyllm.grammar.expression import Rules
 from tinyllm.grammar.mask import TokenGrammar
+from tinyllm.grammar.schema.read import parse
+from tinyllm.grammar.schema.receipt import receipt
 from tinyllm.grammar.vocabulary import Tokenizer, Vocabulary
 
-__all__ = ["TokenGrammar", "compile"]
+__all__ = ["TokenGrammar", "Vocabulary", "compile", "receipt"]
 
 
-def compile(source: Mapping[str, Any] | str, tokenizer: Tokenizer) -> TokenGrammar:
+def compile(
+    source: Mapping[str, Any] | bool | str,
+    tokenizer: Tokenizer | Vocabulary,
+    *,
+    spaces: bool = False,
+) -> TokenGrammar:
     """The grammar of a JSON Schema (dict) or a regular expression (str) over tokens.
 
-    compile("[0-9]+", lm.tokenizer) allows one or more digits. GrammarError names what
-    cannot be enforced, what grew too large or the byte that cannot be spelled.
+    compile("[0-9]+", lm.tokenizer) allows one or more digits. JSON is compact; with
+    `spaces`, one space may follow each comma and colon. For several grammars over one
+    large vocabulary make its `Vocabulary` once. GrammarError names what cannot be
+    enforced, what grew too large or the byte that cannot be spelled.
     """
-    parse = regex.parse if isinstance(source, str) else schema.parse
-    return TokenGrammar(parse(source), Vocabulary(tokenizer))  # type: ignore[arg-type]
+    if not isinstance(tokenizer, Vocabulary):
+        tokenizer = Vocabulary(tokenizer)
+    if isinstance(source, str):
+        return TokenGrammar(Rules(regex.parse(source)), tokenizer)
+    return TokenGrammar(parse(source, spaces), tokenizer)

@@ -1,10 +1,10 @@
-"""How many tokens each state is away from the end, and by which tokens.
+"""How many tokens a state is away from the end, and by which tokens.
 
 Public: Completion.
 
-A search backwards from the accepting states over token edges (not bytes) finds the
-shortest completion of every state at once. A state it does not meet cannot be completed
-with this vocabulary, although its bytes could.
+The shortest text in bytes, spelled in the fewest tokens, is one way to the end. A
+search over states, token by token, finds whether there is a shorter one. Nothing is
+worked out before somebody asks.
 """
 
 from __future__ import annotations
@@ -12,102 +12,142 @@ from __future__ import annotations
 from collections import deque
 
 import numpy as np
-import numpy.typing as npt
 
 from tinyllm.errors import GrammarError
-from tinyllm.grammar.automaton import DEAD, Automaton
+from tinyllm.grammar.pushdown import Pushdown, State
+from tinyllm.grammar.stacks import Stacks
 from tinyllm.grammar.vocabulary import Vocabulary
 
-FAR = -1
-_CHUNK = 512  # states walked at once: bounds the memory of the walk
+MAX_LOOKED_AT = 400_000  # tokens in one search: beyond, the shortest text has to do
+MAX_STATES = 1000  # states in one search
+MAX_SEARCHED = 256  # tokens: a way that is longer is not searched for at all
+MAX_TEXT = 1 << 20  # bytes of a completion: a few rules can ask for 2**60
+MAX_KEPT = 4096  # completions remembered
+FAR = 1 << 40  # tokens: there is no completion
 
 
 class Completion:
-    """The shortest way to the end, in tokens, from each state of an automaton.
+    """The shortest ways to the end of a machine's states, with one vocabulary.
 
-    distance[state] is its number of tokens, FAR if there is no way; `reachable` says
-    the same as a bool array (states,). GrammarError if the start has no way: the
-    message names the byte to blame where there is one.
+    Where a search would look at more than `MAX_LOOKED_AT` tokens or `MAX_STATES`
+    states, and for ways longer than `MAX_SEARCHED` tokens, the way is the shortest text
+    in the fewest tokens that spell it.
     """
 
-    def __init__(self, automaton: Automaton, vocabulary: Vocabulary) -> None:
-        automaton.complete()
-        self.distance = [0 if end else FAR for end in automaton.accepting]
-        self._step: list[tuple[int, int]] = [(FAR, DEAD)] * automaton.n_states
-        self._search(_token_edges(automaton, vocabulary))
-        self.reachable: npt.NDArray[np.bool_] = np.array(self.distance) != FAR
-        if self.distance[automaton.start] == FAR:
-            raise GrammarError(_explain_empty(automaton, vocabulary))
+    def __init__(self, machine: Pushdown, vocabulary: Vocabulary) -> None:
+        self._machine, self._vocabulary = machine, vocabulary
+        self._known: dict[State, tuple[int, ...] | None] = {}
+        self.by_bytes = machine.network.by_bytes
 
-    def tokens(self, state: int) -> tuple[int, ...]:
-        """The token ids of the shortest completion, () in an accepting state."""
-        ids = []
-        for _ in range(self.distance[state]):
-            token, state = self._step[state]
-            ids.append(token)
-        return tuple(ids)
+    def tokens(self, state: State) -> tuple[int, ...] | None:
+        """The ids of the shortest completion, () for a complete text, None for none.
 
-    def _search(self, sources: dict[int, list[tuple[int, int]]]) -> None:
-        queue = deque(s for s, far in enumerate(self.distance) if far == 0)
+        GrammarError if it has more than `MAX_TEXT` bytes.
+        """
+        if state not in self._known:
+            spelled = self._spelled(state) if self.by_bytes else None
+            long = spelled is not None and len(spelled) > MAX_SEARCHED
+            found = spelled if long else self._search(state, spelled)
+            if self.by_bytes and found is None:
+                raise GrammarError(
+                    f"the shortest text has {self._machine.least(state):,} more bytes, "
+                    f"the limit is {MAX_TEXT:,}: let the grammar ask for less"
+                )
+            self._remember(state, found)
+        return self._known[state]
+
+    def within(self, state: State, n: int) -> bool:
+        """Whether n more tokens are enough: looks no further than it must."""
+        if self.by_bytes and state not in self._known:
+            if self._machine.least(state) <= n:
+                return True
+            spelled = self._spelled(state)
+            if spelled is None or len(spelled) <= n:
+                return spelled is not None
+        found = self.tokens(state)
+        return found is not None and len(found) <= n
+
+    def _remember(self, state: State, ids: tuple[int, ...] | None) -> None:
+        """Keep a completion, and those of the states on its way."""
+        if len(self._known) > MAX_KEPT:
+            self._known.clear()
+        self._known[state] = ids
+        for n, token in enumerate(ids or (), 1):
+            after: State | None = state
+            for byte in self._vocabulary.token_bytes[token]:
+                after = after and self._machine.next(after, byte)
+            assert after is not None, "a completion is legal"
+            state = after
+            self._known.setdefault(state, ids[n:] if ids else ())
+
+    def _spelled(self, state: State) -> tuple[int, ...] | None:
+        """The shortest text from a state to the end, in the fewest tokens.
+
+        None for more than MAX_TEXT bytes.
+        """
+        if self._machine.least(state) > MAX_TEXT:
+            return None
+        parts, frame = [self._machine.rest(state.control)], state.frame
+        while frame is not None:
+            parts.append(self._machine.rest(frame.control))
+            frame = frame.below
+        text = b"".join(parts)
+        ids, longest = self._vocabulary.ids, self._vocabulary.longest
+        fewest, step = [0] * (len(text) + 1), [0] * len(text)
+        for i in range(len(text) - 1, -1, -1):
+            ends = range(i + 1, min(i + longest, len(text)) + 1)
+            fewest[i], step[i] = min(
+                (fewest[j] + 1, j) for j in ends if text[i:j] in ids
+            )
+        spelled, at = [], 0
+        while at < len(text):
+            spelled.append(ids[text[at : step[at]]])
+            at = step[at]
+        return tuple(spelled)
+
+    def _search(
+        self, state: State, spelled: tuple[int, ...] | None
+    ) -> tuple[int, ...] | None:
+        """The shortest way by breadth-first search, `spelled` if none is shorter."""
+        before: dict[State, tuple[State, int] | None] = {state: None}
+        queue, looked_at = deque([(state, 0)]), 0
         while queue:
-            target = queue.popleft()
-            for source, token in sources.get(target, ()):
-                if self.distance[source] == FAR:
-                    self.distance[source] = self.distance[target] + 1
-                    self._step[source] = (token, target)
-                    queue.append(source)
+            here, depth = queue.popleft()
+            if self._machine.may_end(here):
+                return _way(before, here)
+            if spelled is not None and depth + 1 >= len(spelled):
+                continue  # no shorter way leads through here
+            for token, after, n in self._edges(here):
+                looked_at += n
+                if after not in before:
+                    before[after] = (here, token)
+                    queue.append((after, depth + 1))
+            if looked_at > MAX_LOOKED_AT or len(before) > MAX_STATES:
+                break
+        return spelled
+
+    def _edges(self, state: State) -> list[tuple[int, State, int]]:
+        """Each state one token away, one such token, and how many there are."""
+        stacks = Stacks(self._machine, state.frame)
+        found = self._vocabulary.walk(stacks, state.control)
+        keys = found.stack * self._machine.n_controls + found.control
+        _, first, counts = np.unique(keys, return_index=True, return_counts=True)
+        return [
+            (
+                int(found.token[i]),
+                State(int(found.control[i]), stacks.frames[int(found.stack[i])]),
+                n,
+            )
+            for i, n in zip(first.tolist(), counts.tolist(), strict=True)
+        ]
 
 
-def _token_edges(
-    automaton: Automaton, vocabulary: Vocabulary
-) -> dict[int, list[tuple[int, int]]]:
-    """For each state, the states one token before it and one such token each."""
-    sources: dict[int, list[tuple[int, int]]] = {}
-    states = np.arange(1, automaton.n_states, dtype=np.int32)
-    for begin in range(0, len(states), _CHUNK):
-        edges = vocabulary.edges(automaton, states[begin : begin + _CHUNK])
-        pairs = edges.source.astype(np.int64) * automaton.n_states + edges.target
-        one = np.unique(pairs, return_index=True)[1]  # the shortest token of each pair
-        columns = (edges.source[one], edges.token[one], edges.target[one])
-        for source, token, target in zip(*(c.tolist() for c in columns), strict=True):
-            sources.setdefault(target, []).append((source, token))
-    return sources
-
-
-def _explain_empty(automaton: Automaton, vocabulary: Vocabulary) -> str:
-    if automaton.start == DEAD:
-        return "the grammar allows no text at all: look for options that exclude it"
-    start = "the vocabulary cannot spell any text of the grammar: "
-    byte = _missing_byte(automaton, vocabulary.spelled)
-    if byte is not None:
-        return f"{start}no token has the byte {_show(byte)}"
-    alone = frozenset(data[0] for data in vocabulary.token_bytes if len(data) == 1)
-    byte = _missing_byte(automaton, alone)
-    assert byte is not None, "single bytes would have spelled it"
-    return f"{start}the byte {_show(byte)} occurs only inside longer tokens"
-
-
-def _missing_byte(automaton: Automaton, spelled: frozenset[int]) -> int | None:
-    """The first unspelled byte of a text with the fewest of them, None if it has none.
-
-    A breadth-first search in which spelled bytes cost nothing and others one.
-    """
-    queue: deque[tuple[int, int | None]] = deque([(automaton.start, None)])
-    done: set[int] = set()
-    while queue:
-        state, missing = queue.popleft()
-        if state in done:
-            continue
-        done.add(state)
-        if automaton.accepting[state]:
-            return missing
-        for byte, target in automaton.moves(state).items():
-            if byte in spelled:
-                queue.appendleft((target, missing))
-            else:
-                queue.append((target, byte if missing is None else missing))
-    return None
-
-
-def _show(byte: int) -> str:
-    return f"0x{byte:02x} ({chr(byte)!r})" if byte < 0x80 else f"0x{byte:02x}"
+def _way(
+    before: dict[State, tuple[State, int] | None], state: State
+) -> tuple[int, ...]:
+    """The tokens by which a search came to a state."""
+    ids: list[int] = []
+    while (step := before[state]) is not None:
+        state, token = step
+        ids.append(token)
+    return tuple(reversed(ids))

@@ -2,8 +2,8 @@
 
 Public: TokenGrammar.
 
-The language lives on bytes, sampling on tokens. A state is an int, so undo, fork and
-rewind cost nothing: keep the old int.
+The language lives on bytes, sampling on tokens. A state is an immutable value, so undo,
+fork and rewind cost nothing: keep the old one.
 """
 
 from __future__ import annotations
@@ -14,10 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tinyllm.errors import GrammarError
-from tinyllm.grammar.automaton import DEAD, Automaton
-from tinyllm.grammar.completion import FAR, Completion
-from tinyllm.grammar.expression import Expression
-from tinyllm.grammar.vocabulary import Vocabulary
+from tinyllm.grammar.completion import Completion
+from tinyllm.grammar.empty import explain_empty
+from tinyllm.grammar.explain import Explanation, explain
+from tinyllm.grammar.expression import Rules
+from tinyllm.grammar.pushdown import Frame, Pushdown, State
+from tinyllm.grammar.stacks import Stacks
+from tinyllm.grammar.vocabulary import Ints, Vocabulary
 
 MAX_MASKS = 512  # remembered; each takes one byte a token
 
@@ -29,6 +32,16 @@ class _Row(NamedTuple):
     n_legal: int
 
 
+class _Part(NamedTuple):
+    """What some controls, from the top of the stack down, say of all tokens.
+
+    `exits` are the prefixes after which the next control below has its say.
+    """
+
+    mask: Mask
+    exits: Ints
+
+
 class TokenGrammar:
     """The legal tokens of every state, with the shortest way to the end.
 
@@ -37,25 +50,29 @@ class TokenGrammar:
     GrammarError if no text can be spelled.
     """
 
-    def __init__(self, expression: Expression, vocabulary: Vocabulary) -> None:
-        self._automaton = Automaton(expression)
-        self._vocabulary = vocabulary
-        self._completion = Completion(self._automaton, vocabulary)
-        self._rows: dict[int, _Row] = {}
+    def __init__(self, rules: Rules, vocabulary: Vocabulary) -> None:
+        self.vocabulary = vocabulary
+        self.machine = Pushdown(rules, vocabulary.spelled, vocabulary.alone)
+        self._completion = Completion(self.machine, vocabulary)
+        self._rows: dict[State, _Row] = {}
+        self._parts: dict[tuple[int, ...], _Part] = {}
+        start = self.machine.start
+        if not start.control or not self._is_live(start):
+            raise GrammarError(explain_empty(rules, vocabulary))
 
-    def start(self) -> int:
+    def start(self) -> State:
         """The state before any token."""
-        return self._automaton.start
+        return self.machine.start
 
-    def mask(self, state: int) -> Mask:
+    def mask(self, state: State) -> Mask:
         """The legal ids as a read-only bool array (V,), remembered for the state."""
         return self._row(state).mask
 
-    def legal_count(self, state: int) -> int:
+    def legal_count(self, state: State) -> int:
         """The number of legal ids, eos ids among them."""
         return self._row(state).n_legal
 
-    def apply(self, logits: npt.NDArray[np.float32], state: int) -> int:
+    def apply(self, logits: npt.NDArray[np.float32], state: State) -> int:
         """The number of legal ids, after setting all other logits to -inf in place.
 
         logits (V,) or longer; what lies beyond the vocabulary is illegal.
@@ -71,68 +88,120 @@ class TokenGrammar:
         logits[size:] = -np.inf
         return n_legal
 
-    def advance(self, state: int, token_id: int) -> int:
+    def advance(self, state: State, token_id: int) -> State:
         """The state after a token; eos leaves it as it is. GrammarError if illegal."""
         after = self._after(state, token_id)
-        if after == DEAD:
+        if after is None:
             raise GrammarError(
-                f"token {token_id} is illegal in state {state}: choose one of the "
-                f"{self.legal_count(state)} ids that mask({state}) allows"
+                f"{self.explain(state, token_id)}; choose one of the "
+                f"{self.legal_count(state)} ids that the mask of this state allows"
             )
         return after
 
-    def may_end(self, state: int) -> bool:
+    def may_end(self, state: State) -> bool:
         """Whether the text so far is complete."""
         self._check(state)
-        return self._automaton.accepting[state]
+        return self.machine.may_end(state)
 
-    def is_done(self, state: int) -> bool:
+    def is_done(self, state: State) -> bool:
         """Whether the text is complete and nothing may follow."""
-        ends = len(self._vocabulary.eos_ids)
+        ends = len(self.vocabulary.eos_ids)
         return self.may_end(state) and self.legal_count(state) == ends
 
-    def finish(self, state: int) -> tuple[int, ...]:
+    def finish(self, state: State) -> tuple[int, ...]:
         """The fewest token ids that complete the text (no eos), () if it is complete.
 
         Choosing it at any step costs as many tokens as it is long.
         """
         self._check(state)
-        return self._completion.tokens(state)
+        return self._completion.tokens(state) or ()
 
-    def _after(self, state: int, token_id: int) -> int:
+    def explain(self, state: State, token_id: int) -> Explanation:
+        """Why a token is legal or not: the first byte that fails, what was expected."""
+        live = self._after(state, token_id) is not None
+        return explain(self.machine, self.vocabulary, state, token_id, live)
+
+    def can_finish(self, state: State, n: int) -> bool:
+        """Whether n more tokens can complete the text; quicker than `finish`."""
         self._check(state)
-        if not 0 <= token_id < self._vocabulary.size:
-            return DEAD
-        data = self._vocabulary.token_bytes[token_id]
-        if not data:
-            ends = self._automaton.accepting[state]
-            return state if ends and token_id in self._vocabulary.eos_ids else DEAD
-        for byte in data:
-            state = self._automaton.next(state, byte)
-        return state if self._completion.distance[state] != FAR else DEAD
+        return self._completion.within(state, n)
 
-    def _row(self, state: int) -> _Row:
+    def _after(self, state: State, token_id: int) -> State | None:
+        self._check(state)
+        if not 0 <= token_id < self.vocabulary.size:
+            return None
+        data = self.vocabulary.token_bytes[token_id]
+        if not data:
+            ends = token_id in self.vocabulary.eos_ids and self.machine.may_end(state)
+            return state if ends else None
+        for byte in data:
+            after = self.machine.next(state, byte)
+            if after is None:
+                return None
+            state = after
+        return state if self._is_live(state) else None
+
+    def _is_live(self, state: State) -> bool:
+        """Whether tokens can complete the text: where bytes can, they mostly do."""
+        completion = self._completion
+        return completion.by_bytes or completion.tokens(state) is not None
+
+    def _row(self, state: State) -> _Row:
         row = self._rows.get(state)
         if row is None:
+            self._check(state)
             row = self._make_row(state)
             if len(self._rows) >= MAX_MASKS:
                 self._rows.pop(next(iter(self._rows)))
             self._rows[state] = row
         return row
 
-    def _make_row(self, state: int) -> _Row:
-        self._check(state)
-        edges = self._vocabulary.edges(self._automaton, np.array([state], np.int32))
-        mask = np.zeros(self._vocabulary.size, np.bool_)  # (V,)
-        mask[edges.token] = self._completion.reachable[edges.target]
-        mask[self._vocabulary.eos_ids] = self._automaton.accepting[state]
+    def _make_row(self, state: State) -> _Row:
+        by_bytes = self._completion.by_bytes
+        mask = self._by_controls(state) if by_bytes else self._one_by_one(state)
+        if self.machine.may_end(state):
+            mask = mask.copy()
+            mask[self.vocabulary.eos_ids] = True
         mask.flags.writeable = False
-        return _Row(mask, int(mask.sum()))
+        return _Row(mask, int(np.count_nonzero(mask)))
 
-    def _check(self, state: int) -> None:
-        distance = self._completion.distance
-        if not 0 < state < len(distance) or distance[state] == FAR:
+    def _by_controls(self, state: State) -> Mask:
+        """What the top control says, and those below it as far as tokens reach."""
+        key: tuple[int, ...] = (state.control,)
+        part, frame = self._part(key, None), state.frame
+        while frame is not None and len(part.exits):
+            key += (frame.control,)
+            part, frame = self._part(key, part), frame.below
+        return part.mask
+
+    def _part(self, key: tuple[int, ...], above: _Part | None) -> _Part:
+        part = self._parts.get(key)
+        if part is None:
+            nodes = above.exits if above else None
+            found = self.vocabulary.walk(Stacks(self.machine), key[-1], nodes)
+            size = self.vocabulary.size
+            mask = above.mask.copy() if above else np.zeros(size, np.bool_)  # (V,)
+            mask[found.token] = True
+            if len(self._parts) >= MAX_MASKS:
+                self._parts.pop(next(iter(self._parts)))
+            part = self._parts[key] = _Part(mask, found.exits)
+        return part
+
+    def _one_by_one(self, state: State) -> Mask:
+        """The same where a token may lead to where no token goes on."""
+        stacks = Stacks(self.machine, state.frame)
+        found = self.vocabulary.walk(stacks, state.control)
+        places = zip(found.control.tolist(), found.stack.tolist(), strict=True)
+        states = [State(control, stacks.frames[number]) for control, number in places]
+        live = {after: self._is_live(after) for after in set(states)}
+        mask = np.zeros(self.vocabulary.size, np.bool_)  # (V,)
+        mask[found.token] = [live[after] for after in states]
+        return mask
+
+    def _check(self, state: State) -> None:
+        known = isinstance(state, State) and 0 < state.control < self.machine.n_controls
+        if not known or not isinstance(state.frame, Frame | None):
             raise GrammarError(
-                f"{state!r} is not a state of this grammar: use what start() and "
+                f"{state!r:.80} is not a state of this grammar: use what start() and "
                 "advance() return"
             )

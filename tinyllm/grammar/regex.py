@@ -6,22 +6,31 @@ The whole text must match, so ^ at the very start and $ at the very end change n
 and are allowed there only. Supported: characters, escapes, classes, groups, |, * + ?
 {m} {m,} {m,n}, also with a lazy ? behind, which does not change the language. The dot
 is any code point except a line break (\\n, \\r, U+2028, U+2029, as in ECMA-262);
-\\d \\w \\s are ASCII. Everything else raises GrammarError, which names it.
+\\d \\w \\s are ASCII; \\p{Lu} is a category of Unicode. Everything else raises
+GrammarError, which names it. In a pattern of JSON Schema (`anchors`), ^ and $ may stand
+anywhere and \\s holds the spaces of Unicode too, as in ECMA-262.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from tinyllm.errors import GrammarError
+from tinyllm.grammar.characters import (
+    CLASSES,
+    CONTROLS,
+    LINE_BREAKS,
+    SPACES,
+    category,
+)
 from tinyllm.grammar.expression import (
     Alternation,
     Expression,
     Repetition,
     Sequence,
     check_size,
-    literal,
 )
 from tinyllm.grammar.utf8 import ANY, Range, code_points, complement
 
@@ -29,15 +38,8 @@ MAX_COUNT = 1000
 MAX_DEPTH = 100  # groups inside groups
 
 Bounds = tuple[int, int | None]
-_CLASSES: dict[str, list[Range]] = {
-    "d": [(0x30, 0x39)],
-    "s": [(0x09, 0x0D), (0x20, 0x20)],
-    "w": [(0x30, 0x39), (0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A)],
-}
-_CLASSES |= {name.upper(): complement(_CLASSES[name]) for name in "dsw"}
-_CONTROLS = {"n": 0x0A, "r": 0x0D, "t": 0x09, "f": 0x0C, "v": 0x0B, "0": 0}
+Spell = Callable[[Iterable[Range]], Expression]
 _HEX_DIGITS = {"x": 2, "u": 4, "U": 8}
-_LINE_BREAKS = [(0x0A, 0x0A), (0x0D, 0x0D), (0x2028, 0x2029)]
 _SIGNS: dict[str, Bounds] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 _COUNT = re.compile(r"\{([0-9]+)(?:(,)([0-9]*))?\}")
 _GROUPS = {
@@ -46,7 +48,6 @@ _GROUPS = {
     "?<=": "lookbehind",
     "?<!": "lookbehind",
     "?P": "a named group",
-    "?<": "a named group",
     "?>": "an atomic group",
     "?(": "a conditional group",
     "?#": "a comment",
@@ -54,14 +55,20 @@ _GROUPS = {
 }
 
 
-def parse(pattern: str) -> Expression:
+def parse(
+    pattern: str,
+    spell: Spell = code_points,
+    anchors: tuple[Expression, Expression] | None = None,
+) -> Expression:
     """The expression tree of a regular expression that must match the whole text.
 
-    parse("a|bc") matches "a" and "bc". Raises GrammarError, which names what is not
-    supported and where it stands.
+    parse("a|bc") matches "a" and "bc". `spell` turns a set of code points into the tree
+    of their spellings; `anchors` are the trees of ^ and $ where these may stand
+    anywhere. Raises GrammarError, which names what is not supported and where it is.
     """
-    parser = _Parser(pattern)
-    parser.take("^")
+    parser = _Parser(pattern, spell, anchors)
+    if anchors is None:
+        parser.take("^")
     tree = parser.alternation()
     if parser.position < len(pattern):
         raise parser.error("a ) without its (")
@@ -78,6 +85,8 @@ class _Parser:
     """Recursive descent: one method for each level of precedence."""
 
     pattern: str
+    spell: Spell
+    anchors: tuple[Expression, Expression] | None
     position: int = 0
     depth: int = 0
 
@@ -114,7 +123,7 @@ class _Parser:
 
     def at_end(self) -> bool:
         """Whether nothing is left but a final $."""
-        if self.position == len(self.pattern) - 1:
+        if self.anchors is None and self.position == len(self.pattern) - 1:
             self.take("$")
         return self.position >= len(self.pattern)
 
@@ -169,23 +178,32 @@ class _Parser:
         """A character, a class, the dot or a group."""
         char = self.pattern[self.position]
         if char in "^$":
-            raise self.error(f"the anchor {char} inside", r"the whole text must match")
+            return self.anchor(char)
         if char in "*+?{":
             raise self.error(f"{char} with nothing before it", f"write \\{char}")
         if self.take("("):
             return self.group()
         if self.take("["):
-            return code_points(self.char_class())
+            return self.spell(self.char_class())
         if self.take("."):
-            return code_points(complement(_LINE_BREAKS))
+            return self.spell(complement(LINE_BREAKS))
         if self.take("\\"):
-            return code_points(self.escape())
+            return self.spell(self.escape())
         self.position += 1
-        return literal(self.real(char))
+        return self.spell([(ord(self.real(char)), ord(char))])
+
+    def anchor(self, char: str) -> Expression:
+        """The tree of ^ or $, which may not be repeated."""
+        if self.anchors is None:
+            raise self.error(f"the anchor {char} inside", r"the whole text must match")
+        self.position += 1
+        if self.position < len(self.pattern) and self.pattern[self.position] in "*+?{":
+            raise self.error(f"a repetition of the anchor {char}")
+        return self.anchors["^$".index(char)]
 
     def group(self) -> Expression:
         """What stands in parentheses, the first of them behind us."""
-        if not self.take("?:"):
+        if not (self.take("?:") or self.named()):
             for sign, name in _GROUPS.items():
                 if self.peek(sign):
                     raise self.error(f"{name} (({sign}…))", "use (?:…) or (…)")
@@ -197,6 +215,14 @@ class _Parser:
             raise self.error("the end of a group", "its ) is missing")
         self.depth -= 1
         return tree
+
+    def named(self) -> bool:
+        """Whether the name of a group, ?<name>, came next; it is then behind us."""
+        found = re.compile(r"\?P?<[A-Za-z_]\w*>", re.ASCII).match(
+            self.pattern, self.position
+        )
+        self.position = found.end() if found else self.position
+        return found is not None
 
     def char_class(self) -> list[Range]:
         """The ranges of a class, its [ behind us."""
@@ -226,8 +252,12 @@ class _Parser:
     def escape(self) -> list[Range]:
         r"""The ranges of an escape, its \ behind us."""
         char = self.next("an escape")
-        if char in _CLASSES:
-            return _CLASSES[char]
+        if self.anchors is not None and char in "sS":
+            return SPACES if char == "s" else complement(SPACES)
+        if char in CLASSES:
+            return CLASSES[char]
+        if char in "pP" and self.peek("{"):
+            return self.property(negated=char == "P")
         if char in _HEX_DIGITS:
             return [self.hex_escape(char)]
         if char in "123456789":
@@ -236,8 +266,8 @@ class _Parser:
             raise self.error(
                 "a digit after \\0", r"write \x00 for NUL, \xhh for others"
             )
-        if char in _CONTROLS:
-            return [(_CONTROLS[char], _CONTROLS[char])]
+        if char in CONTROLS:
+            return [(CONTROLS[char], CONTROLS[char])]
         if char.isalnum():
             kind = "anchor" if char in "bBAZz" else "escape"
             raise self.error(f"the {kind} \\{char}")
@@ -253,3 +283,12 @@ class _Parser:
             raise self.error(f"\\{kind}{digits}", "it is no character")
         self.position += len(digits)
         return code_point, code_point
+
+    def property(self, negated: bool) -> list[Range]:
+        r"""The code points of \p{Name}, or of \P{Name}, its letter behind us."""
+        found = re.compile(r"\{([A-Za-z_=]+)\}").match(self.pattern, self.position)
+        ranges = category(found[1]) if found else None
+        if found is None or ranges is None:
+            raise self.error(r"the property of \p", r"write a category, as in \p{Lu}")
+        self.position = found.end()
+        return complement(ranges) if negated else ranges

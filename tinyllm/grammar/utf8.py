@@ -1,6 +1,7 @@
 """Sets of code points as expressions over UTF-8 bytes.
 
-Public: code_points, complement, ANY, MAX_CODE_POINT.
+Public: code_points, paths, one_of, split, complement, merge, overlap, ANY,
+MAX_CODE_POINT.
 
 A set is a list of ranges (first, last), both ends included. Surrogates are never part
 of a set, since well-formed UTF-8 (RFC 3629) cannot hold them.
@@ -9,10 +10,13 @@ of a set, since well-formed UTF-8 (RFC 3629) cannot hold them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from collections.abc import Sequence as Seq
 
 from tinyllm.grammar.expression import Alternation, ByteSet, Expression, Sequence
 
 Range = tuple[int, int]
+Path = tuple[frozenset[int], ...]  # a set of bytes for each place
+Digits = Seq[int]
 MAX_CODE_POINT = 0x10FFFF
 ANY: tuple[Range, ...] = ((0, 0xD7FF), (0xE000, MAX_CODE_POINT))
 _BY_LENGTH = ((0, 0x7F), (0x80, 0x7FF), (0x800, 0xFFFF), (0x10000, MAX_CODE_POINT))
@@ -22,26 +26,42 @@ def code_points(ranges: Iterable[Range]) -> Expression:
     """The expression that matches the UTF-8 bytes of one code point of `ranges`.
 
     code_points([(0x61, 0x63)]) is the byte set a, b, c; é to ê is the byte 0xc3 and
-    then 0xa9 or 0xaa. The splitting is that of utf8-ranges (Russ Cox, RE2).
+    then 0xa9 or 0xaa.
+    """
+    return one_of(paths(ranges))
+
+
+def one_of(spellings: Iterable[Path]) -> Expression:
+    """The expression that matches any one of the spellings."""
+    options = [
+        ByteSet(path[0]) if len(path) == 1 else Sequence(tuple(map(ByteSet, path)))
+        for path in spellings
+    ]
+    if not options:
+        return ByteSet(frozenset())
+    return options[0] if len(options) == 1 else Alternation(tuple(options))
+
+
+def paths(ranges: Iterable[Range]) -> list[Path]:
+    """The UTF-8 spellings of one code point of `ranges`, as paths of byte sets.
+
+    The splitting is that of utf8-ranges (Russ Cox, RE2).
     """
     ascii_bytes: set[int] = set()
-    longer: list[Expression] = []
-    for first, last in _intersect(_merge(ranges), ANY):
-        for low, high in _intersect([(first, last)], _BY_LENGTH):
+    longer: list[Path] = []
+    for first, last in overlap(merge(ranges), ANY):
+        for low, high in overlap([(first, last)], _BY_LENGTH):
             if high <= 0x7F:
                 ascii_bytes.update(range(low, high + 1))
             else:
-                longer.extend(_sequences(_encode(low), _encode(high)))
-    if not longer:
-        return ByteSet(frozenset(ascii_bytes))
-    head = [ByteSet(frozenset(ascii_bytes))] if ascii_bytes else []
-    return Alternation((*head, *longer))
+                longer += split(_encode(low), _encode(high), 0x80, 0xBF)
+    return ([(frozenset(ascii_bytes),)] if ascii_bytes else []) + longer
 
 
 def complement(ranges: Iterable[Range]) -> list[Range]:
     """The ranges of all code points outside `ranges`: (97, 99) leaves two."""
     gaps, start = [], 0
-    for first, last in _merge(ranges):
+    for first, last in merge(ranges):
         if start < first:
             gaps.append((start, first - 1))
         start = last + 1
@@ -50,7 +70,8 @@ def complement(ranges: Iterable[Range]) -> list[Range]:
     return gaps
 
 
-def _merge(ranges: Iterable[Range]) -> list[Range]:
+def merge(ranges: Iterable[Range]) -> list[Range]:
+    """The same set as sorted ranges that neither touch nor overlap."""
     merged: list[Range] = []
     for first, last in sorted(ranges):
         if merged and first <= merged[-1][1] + 1:
@@ -60,7 +81,8 @@ def _merge(ranges: Iterable[Range]) -> list[Range]:
     return merged
 
 
-def _intersect(ranges: Iterable[Range], limits: Iterable[Range]) -> Iterator[Range]:
+def overlap(ranges: Iterable[Range], limits: Iterable[Range]) -> Iterator[Range]:
+    """The parts of `ranges` that lie in `limits`."""
     limits = tuple(limits)
     for first, last in ranges:
         for low, high in limits:
@@ -72,27 +94,32 @@ def _encode(code_point: int) -> bytes:
     return chr(code_point).encode("utf-8")
 
 
-def _sequences(low: bytes, high: bytes) -> list[Expression]:
-    """The byte strings of one length from `low` to `high`, as sequences of sets."""
+def split(low: Digits, high: Digits, least: int, most: int) -> list[Path]:
+    """The digit strings of one length from `low` to `high`, as paths of digit sets.
+
+    Digits run from `least` to `most`, the first one excepted: 19 to 32 in base ten is
+    1 9, then 2 0-9, then 3 0-2.
+    """
     if len(low) == 1:
-        return [_between(low[0], high[0])]
+        return [(_between(low[0], high[0]),)]
     if low[0] == high[0]:
-        return _prefixed(low[0], low[0], low[1:], high[1:])
-    lowest, highest = b"\x80" * (len(low) - 1), b"\xbf" * (len(low) - 1)
-    first, last, ends = low[0], high[0], []
-    if low[1:] != lowest:
-        ends += _prefixed(first, first, low[1:], highest)
+        return _prefixed(low[0], low[0], split(low[1:], high[1:], least, most))
+    lowest, highest = [least] * (len(low) - 1), [most] * (len(low) - 1)
+    first, last, ends = low[0], high[0], list[Path]()
+    if list(low[1:]) != lowest:
+        ends += _prefixed(first, first, split(low[1:], highest, least, most))
         first += 1
-    if high[1:] != highest:
-        ends += _prefixed(last, last, lowest, high[1:])
+    if list(high[1:]) != highest:
+        ends += _prefixed(last, last, split(lowest, high[1:], least, most))
         last -= 1
-    return ends + (_prefixed(first, last, lowest, highest) if first <= last else [])
+    if first > last:
+        return ends
+    return ends + _prefixed(first, last, split(lowest, highest, least, most))
 
 
-def _prefixed(first: int, last: int, low: bytes, high: bytes) -> list[Expression]:
-    lead = _between(first, last)
-    return [Sequence((lead, tail)) for tail in _sequences(low, high)]
+def _prefixed(first: int, last: int, tails: list[Path]) -> list[Path]:
+    return [(_between(first, last), *tail) for tail in tails]
 
 
-def _between(first: int, last: int) -> ByteSet:
-    return ByteSet(frozenset(range(first, last + 1)))
+def _between(first: int, last: int) -> frozenset[int]:
+    return frozenset(range(first, last + 1))

@@ -5,7 +5,7 @@ Every size is in `Config`, every weight in a plain dict under Hugging Face's nam
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any, Protocol
@@ -48,6 +48,7 @@ class Numbers(Protocol):
 
 
 Weights = Mapping[str, Numbers]
+NO_TRANSCRIPT = (str, bytes, bytearray, set, frozenset, dict)  # though they hold ids
 
 
 @dataclass(frozen=True)
@@ -182,8 +183,8 @@ def check_fit(token_ids: Sequence[int], config: Config, start: int) -> list[int]
 def check_ids(token_ids: Sequence[int], vocab_size: int) -> list[int]:
     """Return the ids as a list of ints; InvalidTokenError, or PromptTooShortError."""
     try:
-        if isinstance(token_ids, str | bytes | bytearray | Set | Mapping):
-            raise TypeError  # each has an order or values that are no transcript's
+        if isinstance(token_ids, NO_TRANSCRIPT):
+            raise TypeError
         ids = list(token_ids)
     except TypeError:
         raise InvalidTokenError(

@@ -3,7 +3,8 @@
 `explorer(choices, tokenizer)` is a slider over the tokens of one call; its static twins
 are `still(choices, tokenizer, step)`, a picture of one step, and `told(choices,
 tokenizer, step)`, the same in words. `choices` are what a backend keeps with
-`keep_choices=True`: the real logits and the real masks.
+`keep_choices=True`: the real logits and the real masks. `mask_explorer` looks further
+into a text: why a token is illegal, and what else could have been written.
 """
 
 from __future__ import annotations
@@ -70,12 +71,13 @@ def draw(choice: Choice, tokenizer: Any) -> Figure:
     with styled():
         fig = figure(7.2, 2.9)
         left, right = fig.subplots(1, 2, sharey=True)
-        _panel(left, found, [b.before for b in found], "before the mask")
-        _panel(right, found, [b.after for b in found], "after the mask")
+        panel(left, found, [b.before for b in found], "before the mask")
+        panel(right, found, [b.after for b in found], "after the mask")
     return fig
 
 
-def _panel(axes: Axes, found: list[Bar], values: list[float], title: str) -> None:
+def panel(axes: Axes, found: list[Bar], values: list[float], title: str) -> None:
+    """Draw one row of bars with its notes; illegal tokens are hatched."""
     rows = axes.barh(range(len(found)), values)
     for row, bar, value in zip(rows, found, values, strict=True):
         row.set_facecolor(BLUE if bar.legal else "white")

@@ -1,0 +1,208 @@
+"""Look at a walk under a grammar: each step, why a token is illegal, other ways.
+
+`explorer(walk, tokenizer)` is a slider over the tokens with a list of all that could
+stand there: click one to read why it is illegal, or take it and let the model go on.
+Its static twins are `still(walk, tokenizer, step)`, a picture, `told` with the same
+arguments, the same in words, and `why(walk, tokenizer, step, token_id)`. Steps count
+from 0, and from 1 where a reader sees them. `mask` has the plainer view of choices
+alone.
+"""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+import ipywidgets as widgets
+from IPython.display import Image
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from tinyllm.decode.sampling import softmax
+from tinyllm.errors import TinyllmError
+from tinyllm.widgets import mask
+from tinyllm.widgets import picture as look
+from tinyllm.widgets.mask_words import (
+    WIDE,
+    deeds,
+    listed,
+    mark,
+    stacked,
+    step_of,
+    told,
+    why,
+)
+from tinyllm.widgets.walk import Walk
+from tinyllm.widgets.written import written
+
+__all__ = ["deeds", "draw", "explorer", "stacked", "still", "told", "why"]
+
+LOOKS: dict[str, dict[str, Any]] = {
+    "": {"facecolor": "#CFE3F1", "edgecolor": look.BLUE},
+    "*": {"facecolor": "white", "edgecolor": look.ORANGE, "hatch": "////"},
+    "+": {"facecolor": "white", "edgecolor": look.GREEN, "hatch": "----"},
+    "!": {"facecolor": "#EEE", "edgecolor": look.GREY, "hatch": "...."},
+}
+LEGEND = {
+    "": "as the model wanted",
+    "*": "* the mask stepped in",
+    "+": "+ by hand",
+    "!": "! forced by the ceiling",
+}
+
+
+def draw(walk: Walk, tokenizer: Any, step: int) -> Figure:
+    """The tokens in a row, marked, above the bars before and after the mask."""
+    found = mask.bars(step_of(walk, step).choice, tokenizer)[::-1]
+    with look.styled():
+        fig = look.figure(7.2, 3.6)
+        grid = fig.add_gridspec(2, 1, height_ratios=[0.62, 2.9])
+        _row(fig.add_subplot(grid[0]), walk, tokenizer, step)
+        panels: Any = grid[1].subgridspec(1, 2).subplots(sharey=True)
+        mask.panel(panels[0], found, [b.before for b in found], "before the mask")
+        mask.panel(panels[1], found, [b.after for b in found], "after the mask")
+    return fig
+
+
+def _row(axes: Axes, walk: Walk, tokenizer: Any, step: int) -> None:
+    """As many tokens as have room around the one looked at, and the legend."""
+    names = [written(tokenizer, i) + mark(s)
+             for i, s in zip(walk.token_ids, walk.steps, strict=True)]  # fmt: skip
+    first, stop = _window([len(name) + 1 for name in names], step)
+    x = 0.0
+    for i in range(first, stop):
+        size = len(names[i]) + 1.0
+        style = LOOKS[mark(walk.steps[i])]
+        axes.bar(x + 0.15, 0.8, size - 0.3, align="edge", **style)
+        if i == step:
+            axes.bar(x, 1.1, size, -0.15, align="edge", fill=False, ec="black", lw=1.8)
+        back = {"facecolor": style["facecolor"], "lw": 0, "pad": 0.6}
+        font: Any = {"family": "monospace", "fontsize": 7, "parse_math": False}
+        middle = x + size / 2
+        axes.text(middle, 0.4, names[i], ha="center", va="center", bbox=back, **font)
+        x += size
+    for at, (sign, words) in zip((0, 23, 48, 62), LEGEND.items(), strict=True):
+        axes.bar(at, 0.5, 2.4, -1.05, align="edge", **LOOKS[sign])
+        axes.text(at + 3, -0.8, words, va="center", fontsize=7.5, color=look.GREY)
+    axes.set(xlim=(-0.3, WIDE), ylim=(-1.2, 1.1))
+    axes.set_axis_off()
+
+
+def _window(sizes: list[int], step: int) -> tuple[int, int]:
+    """From where to where the row goes: it grows from `step` while there is room."""
+    first, stop, room = step, step + 1, WIDE - sizes[step]
+    while True:
+        left = first > 0 and sizes[first - 1] <= room
+        if left:
+            first -= 1
+            room -= sizes[first]
+        right = stop < len(sizes) and sizes[stop] <= room
+        if right:
+            room -= sizes[stop]
+            stop += 1
+        if not left and not right:
+            return first, stop
+
+
+def still(walk: Walk, tokenizer: Any, step: int) -> Image:
+    """The picture as a cell shows it, with the words of `told` as alt text."""
+    return look.shown(draw(walk, tokenizer, step), told(walk, tokenizer, step))
+
+
+class _Explorer:
+    """The widgets of one walk, and what happens when one of them is used."""
+
+    def __init__(self, walk: Walk, tokenizer: Any, step: int) -> None:
+        self.walk, self.tokenizer = walk, tokenizer
+        self.slider = widgets.IntSlider(
+            step + 1, 1, max(2, len(walk.steps)), description="token",
+            continuous_update=False,
+        )  # fmt: skip
+        self.words, self.reason, self.done = (widgets.HTML() for _ in range(3))
+        self.picture = widgets.Image(format="png", width=720)
+        self.tokens = widgets.Select(rows=10, layout=widgets.Layout(width="240px"))
+        self.buttons = [
+            self._button("take it by hand", self._take),
+            self._button("the model goes on", lambda: walk.go_on()),
+            self._button("undo", walk.undo),
+        ]
+        self.slider.observe(self._redraw, "value")
+        self.tokens.observe(self._explain, "value")
+        self._redraw()
+
+    def box(self) -> widgets.VBox:
+        """Everything, one below the other."""
+        side = widgets.VBox([self.reason, widgets.HBox(self.buttons)])
+        below = widgets.HBox([self.tokens, side])
+        return widgets.VBox([self.slider, self.words, self.picture, below, self.done])
+
+    @property
+    def step(self) -> int:
+        """The number of the step looked at, from 0."""
+        return int(self.slider.value) - 1
+
+    def _button(self, name: str, deed: Any) -> widgets.Button:
+        button = widgets.Button(description=name)
+
+        def clicked(_: object) -> None:
+            try:
+                deed()
+            except TinyllmError as error:
+                self.reason.value = _pre("why", str(error))
+            else:
+                self._moved()
+
+        button.on_click(clicked)
+        return button
+
+    def _take(self) -> None:
+        self.walk.take(self.step, self.tokens.value)
+
+    def _moved(self) -> None:
+        """After a deed: the slider stays where it is if there still is a token."""
+        n = len(self.walk.steps)
+        self.slider.value = min(int(self.slider.value), n)
+        self.slider.max = max(2, n)
+        self._redraw()
+
+    def _redraw(self, _: object = None) -> None:
+        walk, n = self.walk, len(self.walk.steps)
+        if self.step >= n:  # of one token only
+            self.slider.value = n
+            return
+        self.words.value = _pre("mask-words", told(walk, self.tokenizer, self.step))
+        self.done.value = _pre("mask-deeds", deeds(walk))
+        self.picture.value = look.png(draw(walk, self.tokenizer, self.step))
+        choice = step_of(walk, self.step).choice
+        chances = softmax(choice.logits)  # (V,)
+        ids = listed(walk, self.step)
+        names = [f"{written(self.tokenizer, i)}  {chances[i]:.2f}" for i in ids]
+        legal = [choice.mask is None or bool(choice.mask[i]) for i in ids]
+        signs = ["" if fits else "  illegal" for fits in legal]
+        options = [n + sign for n, sign in zip(names, signs, strict=True)]
+        self.tokens.options = list(zip(options, ids, strict=True))
+        self.tokens.value = choice.token_id
+        self._explain()
+
+    def _explain(self, _: object = None) -> None:
+        walk, token_id = self.walk, self.tokens.value
+        if token_id is None:
+            return
+        at = step_of(walk, self.step)
+        self.reason.value = _pre(
+            "mask-why", why(walk, self.tokenizer, self.step, token_id)
+        )
+        take, on, undo = self.buttons
+        found = walk.grammar.explain(at.state, token_id)
+        take.disabled = not found.legal or token_id == at.choice.token_id
+        on.disabled, undo.disabled = walk.ended, not walk.can_undo
+
+
+def _pre(name: str, text: str) -> str:
+    return f"<pre class='tinyllm-{name}'>{escape(text)}</pre>"
+
+
+def explorer(walk: Walk, tokenizer: Any, step: int = 0) -> widgets.VBox:
+    """A slider over the tokens, a list to choose from, and buttons; words follow."""
+    step_of(walk, step)
+    return _Explorer(walk, tokenizer, step).box()
