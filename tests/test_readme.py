@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
-
-import pytest
 
 from tinyllm.checkpoint.known import KNOWN
 
@@ -18,11 +17,11 @@ PYTHON = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
 def test_there_is_python_in_it():
-    assert PYTHON
+    assert len(PYTHON) == 2
 
 
-@pytest.mark.parametrize("code", PYTHON)
-def test_its_python_runs_in_the_repository_and_the_agent_reads_the_file(code):
+def said_by(code):
+    """What a block of the README prints, run in the repository."""
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=ROOT,
@@ -30,9 +29,22 @@ def test_its_python_runs_in_the_repository_and_the_agent_reads_the_file(code):
         capture_output=True,
         check=True,
     )
-    said = done.stdout.decode()
+    return done.stdout.decode()
+
+
+def test_its_first_python_runs_and_the_agent_reads_the_file():
     notes = (ROOT / "notebooks/data/notes.txt").read_text(encoding="utf-8")
-    assert f'{{"tool":"answer","args":{{"text":"{notes.strip()}"}}}}' in said
+    expected = f'{{"tool":"answer","args":{{"text":"{notes.strip()}"}}}}'
+    assert expected in said_by(PYTHON[0])
+
+
+def test_its_second_python_writes_what_the_schema_asks_for():
+    written, receipt = said_by(PYTHON[1]).splitlines()
+    found = json.loads(written)
+    assert list(found) == ["name", "age"]
+    assert 0 <= found["age"] <= 130
+    assert "maxLength" in receipt
+    assert "refused" not in receipt
 
 
 def test_the_sizes_of_a_download_are_those_of_the_table():
