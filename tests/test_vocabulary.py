@@ -113,10 +113,19 @@ def test_tokens_that_close_several_frames_are_found_in_json(
 ) -> None:
     monkeypatch.setattr(module, "FEW", WAYS[way][0])
     monkeypatch.setattr(module, "MOST", WAYS[way][1])
-    tokenizer = ToyTokenizer([*JSON_TOKENS, b']]}],[{"', b"1]]", b"1,[1"])
+    tokenizer = ToyTokenizer([*JSON_TOKENS, b']]}],[{"', b"1]]", b"1,[1", b'{"a":1]'])
     vocabulary = Vocabulary(tokenizer)
     machine = machine_of(json_rules(), vocabulary)
-    for text in (b"", b"[", b'[{"a":[[1', b'[[{"', b'[[{"a":[[', b"[[1,2", b'{"a":"'):
+    for text in (
+        b"",
+        b"[",
+        b"[[",
+        b'[{"a":[[1',
+        b'[[{"',
+        b'[[{"a":[[',
+        b"[[1,2",
+        b'{"a":"',
+    ):
         state = after(machine, text)
         assert state is not None
         expected = byte_by_byte(machine, vocabulary, state)

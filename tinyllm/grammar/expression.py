@@ -97,7 +97,13 @@ Expression = ByteSet | Sequence | Alternation | Repetition | Call | Machine
 
 @dataclass(frozen=True)
 class Rules:
-    """A whole grammar: where it starts, and the rules that are called by name."""
+    """A whole grammar: where it starts, and the rules that are called by name.
+
+    No rule may call itself before it has read a byte. Where a rule may end and also go
+    on, it goes on: so what follows a call must not begin with a byte that could
+    continue the rule. JSON has this property: no value goes on with a comma, a bracket
+    or a space.
+    """
 
     start: Expression
     rules: Mapping[str, Expression] = field(default_factory=dict)

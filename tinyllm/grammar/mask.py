@@ -147,6 +147,8 @@ class TokenGrammar:
         return completion.by_bytes or completion.tokens(state) is not None
 
     def _row(self, state: State) -> _Row:
+        if type(state) is not State:
+            self._check(state)
         row = self._rows.get(state)
         if row is None:
             self._check(state)
