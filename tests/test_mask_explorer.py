@@ -53,9 +53,9 @@ def test_the_words_name_counts_budget_and_whom_each_token_is_owed_to():
     assert lines[1].startswith("legal: 12 of 263 tokens, which held 0.")
     assert lines[2] == "wanted ,, got ] (forced: the ceiling is near)"
     assert lines[3].startswith("state: control ")
-    assert lines[3].endswith(", no call open")
+    assert lines[3].endswith(", no rule open")
     assert lines[4] == "tokens to close: 1 needed, 1 left of 5"
-    assert lines[5] == "[* 12* 12* 12* »]!«"
+    assert lines[5] == "[★ 12★ 12★ 12★ »]▼«"
 
 
 def test_what_a_hand_chose_is_told_as_such():
@@ -63,8 +63,8 @@ def test_what_a_hand_chose_is_told_as_such():
     walk.take(1, one(b"7"))
     words = look.told(walk, TOKENIZER, 1)
     assert "wanted ,, got 7 (chosen by hand)" in words
-    assert words.endswith("[* »7+«")
-    assert [mark(step) for step in walk.steps] == ["*", "+"]
+    assert words.endswith("[★ »7◆«")
+    assert [mark(step) for step in walk.steps] == ["★", "◆"]
 
 
 def test_a_step_without_a_choice_says_so():
@@ -82,7 +82,7 @@ def test_the_first_byte_that_fails_is_named_with_what_could_stand_there():
         "1, is illegal at token 2",
         "the model gave it 0.00",
         "fits:     '1'",
-        "fails:    ',', byte 1 of 2",
+        "fails:    ',', byte 2 of 2",
         "expected: '0' to '9', ']'",
     ]
 
@@ -114,14 +114,14 @@ def test_the_stack_is_told_from_the_top():
         Rules(Repetition(Call("pair")), {"pair": pair}), grammar.Vocabulary(TOKENIZER)
     )
     state = made.start()
-    assert look.stacked(state).endswith("no call open")
+    assert look.stacked(state).endswith("no rule open")
     seen = []
     for _ in range(7):
         state = made.advance(state, one(b"("))
         seen.append(look.stacked(state))
     back, outer = state.frame.control, made.start().control
-    assert seen[0].endswith(f"1 call open, to return to {outer}")
-    assert seen[1].endswith(f"2 calls open, to return to {back}, {outer}")
+    assert seen[0].endswith(f"1 rule open, to return to {outer}")
+    assert seen[1].endswith(f"2 rules open, to return to {back}, {outer}")
     assert seen[6].endswith(f"to return to {', '.join([str(back)] * 5)}, …")
 
 

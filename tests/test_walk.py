@@ -104,6 +104,18 @@ def test_undo_gives_the_steps_before_and_forwards_nothing():
         walk.undo()
 
 
+def test_after_an_undo_what_the_other_branch_replaced_is_read_again():
+    walk = walked()
+    walk.take(1, *ids(b"7"))
+    walk.go_on()
+    walk.undo()
+    walk.undo()
+    walk.take(3, *ids(b"7"))
+    new = walk.go_on()
+    assert walk.deeds[-1].reused == len(PROMPT) + 1  # where the branches part
+    assert walk.deeds[-1].forwarded == 2 + new
+
+
 @pytest.mark.parametrize(
     ("step", "token", "error", "message"),
     [

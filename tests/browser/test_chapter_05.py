@@ -59,7 +59,7 @@ def test_a_reader_asks_why_takes_another_token_goes_on_and_undoes(chapter):
     says(words, "token 4 of 4")
     says(words, "(chosen by hand)")
     on.click()
-    says(words, "»answer+«")
+    says(words, "»answer◆«")
     expect(words).not_to_contain_text("token 4 of 4", timeout=PATIENCE)
     says(done, "token 4 chosen by hand: forwarded 0, reused 0")
     undo.click()

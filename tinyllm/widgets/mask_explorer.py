@@ -23,6 +23,9 @@ from tinyllm.errors import TinyllmError
 from tinyllm.widgets import mask
 from tinyllm.widgets import picture as look
 from tinyllm.widgets.mask_words import (
+    BY_HAND,
+    FORCED,
+    STEPPED_IN,
     WIDE,
     deeds,
     listed,
@@ -39,15 +42,15 @@ __all__ = ["deeds", "draw", "explorer", "stacked", "still", "told", "why"]
 
 LOOKS: dict[str, dict[str, Any]] = {
     "": {"facecolor": "#CFE3F1", "edgecolor": look.BLUE},
-    "*": {"facecolor": "white", "edgecolor": look.ORANGE, "hatch": "////"},
-    "+": {"facecolor": "white", "edgecolor": look.GREEN, "hatch": "----"},
-    "!": {"facecolor": "#EEE", "edgecolor": look.GREY, "hatch": "...."},
+    STEPPED_IN: {"facecolor": "white", "edgecolor": look.ORANGE, "hatch": "////"},
+    BY_HAND: {"facecolor": "white", "edgecolor": look.GREEN, "hatch": "----"},
+    FORCED: {"facecolor": "#EEE", "edgecolor": look.GREY, "hatch": "...."},
 }
 LEGEND = {
     "": "as the model wanted",
-    "*": "* the mask stepped in",
-    "+": "+ by hand",
-    "!": "! forced by the ceiling",
+    STEPPED_IN: f"{STEPPED_IN} the mask stepped in",
+    BY_HAND: f"{BY_HAND} by hand",
+    FORCED: f"{FORCED} forced by the ceiling",
 }
 
 

@@ -19,12 +19,13 @@ from tinyllm.widgets.written import written
 
 LISTED = 60  # legal tokens in the list at most, and as many illegal ones
 WIDE = 84  # characters in a line
+STEPPED_IN, BY_HAND, FORCED = "★◆▼"  # the marks: by the mask, by hand, by the ceiling
 
 
 def mark(step: Step) -> str:
-    """How a token came to be, as one character: *, +, ! or nothing."""
-    signs = {HAND: "+", CEILING: "!"}
-    return signs.get(step.by, "*" if step.stepped_in else "")
+    """How a token came to be, as one character that is no likely token, or nothing."""
+    signs = {HAND: BY_HAND, CEILING: FORCED}
+    return signs.get(step.by, STEPPED_IN if step.stepped_in else "")
 
 
 def trail(walk: Walk, tokenizer: Any, step: int) -> list[str]:
@@ -35,14 +36,14 @@ def trail(walk: Walk, tokenizer: Any, step: int) -> list[str]:
 
 
 def stacked(state: Any) -> str:
-    """A state in words: the automaton's control, and the calls that are not over."""
+    """A state in words: the automaton's control, and the rules to return to."""
     returns, frame = [], state.frame
     while frame is not None:
         returns.append(str(frame.control))
         frame = frame.below
     if not returns:
-        return f"control {state.control}, no call open"
-    many = f"{len(returns)} call" + "s" * (len(returns) > 1)
+        return f"control {state.control}, no rule open"
+    many = f"{len(returns)} rule" + "s" * (len(returns) > 1)
     top = ", ".join(returns[:5]) + ", …" * (len(returns) > 5)
     return f"control {state.control}, {many} open, to return to {top}"
 
@@ -85,7 +86,7 @@ def why(walk: Walk, tokenizer: Any, step: int, token_id: int) -> str:
     bytes_ = [explain.written([byte]) for byte in found.data]
     fits = " ".join(bytes_[: found.at]) or "nothing"
     lines.append(f"fits:     {fits}")
-    lines.append(f"fails:    {bytes_[found.at]}, byte {found.at} of {len(bytes_)}")
+    lines.append(f"fails:    {bytes_[found.at]}, byte {found.at + 1} of {len(bytes_)}")
     ends = _after(walk, at, found.data[: found.at])
     words = explain.written(found.expected) + ", or the end" * ends
     return "\n".join([*lines, fill(f"expected: {words}", WIDE)])

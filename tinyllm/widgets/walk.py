@@ -2,7 +2,8 @@
 
 A `Step` is one token, how it came to be, and the state of the grammar before it. States
 are values and a session rewinds, so going back costs nothing and going on forwards only
-what is new. `tinyllm.widgets.mask_explorer` shows a walk.
+what the session does not hold: of two branches it holds the last.
+`tinyllm.widgets.mask_explorer` shows a walk.
 """
 
 from __future__ import annotations
