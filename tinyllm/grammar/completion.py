@@ -38,6 +38,7 @@ class Completion:
         self._machine, self._vocabulary = machine, vocabulary
         self._known: dict[State, tuple[int, ...] | None] = {}
         self.by_bytes = machine.network.by_bytes
+        self._all_alone = vocabulary.spelled == vocabulary.alone
 
     def tokens(self, state: State) -> tuple[int, ...] | None:
         """The ids of the shortest completion, () for a complete text, None for none.
@@ -59,8 +60,11 @@ class Completion:
     def within(self, state: State, n: int) -> bool:
         """Whether n more tokens are enough: looks no further than it must."""
         if self.by_bytes and state not in self._known:
-            if self._machine.least(state) <= n:
+            least = self._machine.least(state)
+            if least <= n:
                 return True
+            if self._all_alone and least > n * self._vocabulary.longest:
+                return False
             spelled = self._spelled(state)
             if spelled is None or len(spelled) <= n:
                 return spelled is not None
@@ -72,6 +76,8 @@ class Completion:
         if len(self._known) > MAX_KEPT:
             self._known.clear()
         self._known[state] = ids
+        if ids is not None and len(ids) > MAX_SEARCHED:
+            return  # to keep the rest of each would be quadratic
         for n, token in enumerate(ids or (), 1):
             after: State | None = state
             for byte in self._vocabulary.token_bytes[token]:

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
 
+import numpy as np
+
 from tinyllm.grammar.pushdown import Pushdown, State
 from tinyllm.grammar.vocabulary import Vocabulary
 
@@ -39,7 +41,8 @@ def explain(
 
     live: whether tokens can complete the text after it, where its bytes are legal.
     """
-    if not 0 <= token_id < vocabulary.size:
+    whole = isinstance(token_id, int | np.integer)
+    if not whole or not 0 <= token_id < vocabulary.size:
         reason = f"the vocabulary has the ids 0 to {vocabulary.size - 1}"
         return Explanation(token_id, b"", False, reason)
     data = vocabulary.token_bytes[token_id]

@@ -79,10 +79,11 @@ class TokenGrammar:
         """
         mask, n_legal = self._row(state)
         size = len(mask)
-        if logits.ndim != 1 or len(logits) < size:
+        shape, kind = np.shape(logits), getattr(logits, "dtype", np.dtype(object)).kind
+        if len(shape) != 1 or shape[0] < size or kind != "f":
             raise GrammarError(
-                f"logits of shape {logits.shape} do not fit a vocabulary of {size}: "
-                "give the row of one position"
+                f"logits of shape {shape} do not fit a vocabulary of {size}: give the "
+                "row of one position, an array of floats"
             )
         np.copyto(logits[:size], -np.inf, where=~mask)
         logits[size:] = -np.inf
@@ -128,7 +129,8 @@ class TokenGrammar:
 
     def _after(self, state: State, token_id: int) -> State | None:
         self._check(state)
-        if not 0 <= token_id < self.vocabulary.size:
+        whole = isinstance(token_id, int | np.integer)
+        if not whole or not 0 <= token_id < self.vocabulary.size:
             return None
         data = self.vocabulary.token_bytes[token_id]
         if not data:
@@ -201,7 +203,11 @@ class TokenGrammar:
         return mask
 
     def _check(self, state: State) -> None:
-        known = isinstance(state, State) and 0 < state.control < self.machine.n_controls
+        known = (
+            isinstance(state, State)
+            and type(state.control) is int
+            and 0 < state.control < self.machine.n_controls
+        )
         if not known or not isinstance(state.frame, Frame | None):
             raise GrammarError(
                 f"{state!r:.80} is not a state of this grammar: use what start() and "

@@ -1,6 +1,6 @@
 """Sets of arrays and of objects, whose parts are named by places in the schema.
 
-Public: Literal, Both, EVERY, NEVER, both, Arrays, Objects, Side, NoComplementError.
+Public: Literal, Both, EVERY, NEVER, both, Arrays, Objects, Side.
 
 What an item or member must be is a conjunction of places of the schema: all of them
 must allow it (or forbid it, if the place is negated). Places are only names here; they
@@ -14,11 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import NamedTuple
 
-from tinyllm.grammar.schema.strings import Strings
-
-
-class NoComplementError(Exception):
-    """The complement of a set cannot be written with prefix, items and so on."""
+from tinyllm.grammar.schema.strings import NoComplementError, Strings
 
 
 class Literal(NamedTuple):

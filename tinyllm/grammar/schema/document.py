@@ -1,6 +1,6 @@
 """A schema as a document: its places, their keywords, and where a $ref leads.
 
-Public: Document, RefusedError, inner, children, shown, ANNOTATIONS, DRAFTS.
+Public: Document, RefusedError, inner, children, shown, ANNOTATIONS, DRAFTS, NEWEST.
 
 A place is a JSON pointer (RFC 6901) behind #. References are resolved inside the
 document only: pointers, $anchor and $id; nothing is ever fetched.
@@ -8,6 +8,7 @@ document only: pointers, $anchor and $id; nothing is ever fetched.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin
@@ -18,8 +19,9 @@ ANNOTATIONS = {"title", "description", "default", "examples", "deprecated", "rea
 ANNOTATIONS |= {"writeOnly", "$comment", "$defs", "definitions", "$schema", "$id"}
 ANNOTATIONS |= {"$anchor", "contentEncoding", "contentMediaType", "contentSchema"}
 ANNOTATIONS |= {"$dynamicAnchor"}
+NEWEST = "https://json-schema.org/draft/2020-12/schema"
 DRAFTS = {
-    "https://json-schema.org/draft/2020-12/schema",
+    NEWEST,
     "https://json-schema.org/draft/2019-09/schema",
     "http://json-schema.org/draft-07/schema",
     "http://json-schema.org/draft-06/schema",
@@ -29,6 +31,10 @@ _ONE = {"items", "additionalProperties", "not", "if", "then", "else", "propertyN
 _ONE |= {"contains", "unevaluatedItems", "unevaluatedProperties", "contentSchema"}
 _LIST = {"allOf", "anyOf", "oneOf", "prefixItems"}
 _NAMED = {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}
+
+
+MAX_NAMES = 1000  # from # to the innermost schema, two for each of properties
+_INDEX = re.compile("[0-9]{1,9}$", re.ASCII)
 
 
 class RefusedError(GrammarError):
@@ -99,7 +105,11 @@ class Document:
             name = raw.replace("~1", "/").replace("~0", "~")
             if isinstance(value, Mapping) and name in value:
                 value = value[name]
-            elif isinstance(value, list) and name.isdigit() and int(name) < len(value):
+            elif (
+                isinstance(value, list)
+                and _INDEX.match(name)
+                and (int(name) < len(value))
+            ):
                 value = value[int(name)]
             else:
                 return None
@@ -116,6 +126,9 @@ class Document:
             self._resources[""] = "#"
         while work:
             path, schema, base = work.pop()
+            if path.count("/") > MAX_NAMES:
+                what = f"places are nested more than {MAX_NAMES} names deep"
+                raise RefusedError(path, "", what)
             self.schemas[path] = schema
             self._base[path] = base
             if not isinstance(schema, Mapping):

@@ -1,6 +1,6 @@
 """The formats of JSON Schema that are asserted, as patterns of a whole string.
 
-Public: FORMATS.
+Public: FORMATS, INEXACT.
 
 Each is a subset of its RFC, so that what is written is valid; what is left out is said
 beside it. Other formats are refused by name.
@@ -8,9 +8,10 @@ beside it. Other formats are refused by name.
 
 from __future__ import annotations
 
-_YEAR = r"(?:\d\d(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)"
+_YEAR = r"(?:\d\d(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)"
+_ANY_YEAR = r"(?:0{3}[1-9]|0{2}[1-9]\d|0[1-9]\d{2}|[1-9]\d{3})"  # from 0001
 _DATE = (
-    r"(?:\d{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\d|3[01])"
+    rf"(?:{_ANY_YEAR}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\d|3[01])"
     r"|(?:0[469]|11)-(?:0[1-9]|[12]\d|30)|02-(?:0[1-9]|1\d|2[0-8]))"
     rf"|{_YEAR}-02-29)"
 )
@@ -66,3 +67,7 @@ _WHOLE = {
     "relative-json-pointer": rf"(?:0|[1-9]\d*)(?:#|{_POINTER})",
 }
 FORMATS = {name: f"^(?:{pattern})$" for name, pattern in _WHOLE.items()}
+# What lies outside these is not known: it is never written, and nothing relies on it.
+INEXACT = frozenset(
+    FORMATS[name] for name in FORMATS if name not in {"ipv4", "uuid", "json-pointer"}
+)

@@ -21,11 +21,11 @@ from tinyllm.grammar.schema.containers import (
     NEVER,
     Both,
     Literal,
-    NoComplementError,
 )
 from tinyllm.grammar.schema.document import (
     ANNOTATIONS,
     DRAFTS,
+    NEWEST,
     Document,
     RefusedError,
     inner,
@@ -33,6 +33,7 @@ from tinyllm.grammar.schema.document import (
 )
 from tinyllm.grammar.schema.emptiness import is_empty
 from tinyllm.grammar.schema.given import merged, set_of
+from tinyllm.grammar.schema.strings import NoComplementError
 from tinyllm.grammar.schema.values import ALL, NONE, Values
 
 MAX_IN_PLACE = 100  # $ref, allOf, anyOf and so on inside each other
@@ -144,10 +145,33 @@ class Reader:
             return _READERS[group](self, path, schema)
         if keyword not in ANNOTATIONS:
             raise RefusedError(path, keyword, "cannot be enforced")
-        if keyword == "$schema" and str(schema[keyword]).rstrip("#") not in DRAFTS:
-            what = f"names {shown(schema[keyword])}, a dialect that is not known"
-            raise RefusedError(path, keyword, what)
+        if keyword == "$schema":
+            self._dialect(path, schema[keyword])
         return ALL
+
+    def _dialect(self, path: str, dialect: object) -> None:
+        """Refuse what is read otherwise than it was meant.
+
+        Older drafts lack keywords and ignore what stands beside $ref. To enforce that
+        all the same is narrower, but not inside what is negated.
+        """
+        name = str(dialect).rstrip("#")
+        if name not in DRAFTS:
+            what = f"names {shown(dialect)}, a dialect that is not known"
+            raise RefusedError(path, "$schema", what)
+        negates = {"not", "if", "oneOf"}.intersection(
+            keyword
+            for schema in self.document.schemas.values()
+            if isinstance(schema, Mapping)
+            for keyword in schema
+        )
+        if name != NEWEST and negates:
+            what = (
+                f"names a draft older than 2020-12, and {min(negates)} is read by that"
+            )
+            raise RefusedError(
+                path, "$schema", f"{what}: leave $schema out if it may be"
+            )
 
     # Schemas inside a schema
 

@@ -18,7 +18,7 @@ from tinyllm.grammar.schema.keywords import Reader
 from tinyllm.grammar.schema.scalars import Scalars
 from tinyllm.grammar.schema.values import Values
 
-MAX_PARTS = 20_000  # conjunctions of places
+MAX_PARTS = 3_000  # conjunctions of places
 
 
 def name_of(part: Both) -> str:

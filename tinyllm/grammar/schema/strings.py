@@ -1,6 +1,6 @@
 """Sets of strings and their JSON texts: lengths, patterns, given values.
 
-Public: Strings, is_text.
+Public: Strings, NoComplementError, is_text.
 
 A string is written in every spelling of RFC 8259, each code point counting once. Given
 values (enum, const, declared keys) and extra keys have the canonical spelling only.
@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from tinyllm.errors import GrammarError
 from tinyllm.grammar.automaton import Automaton
 from tinyllm.grammar.expression import (
     Alternation,
@@ -23,7 +24,14 @@ from tinyllm.grammar.expression import (
 )
 from tinyllm.grammar.regular import product
 from tinyllm.grammar.schema import json_text, letters, spelling
+from tinyllm.grammar.schema.formats import INEXACT
 from tinyllm.grammar.schema.letters import Alphabet
+
+MAX_PATTERNS = 5  # that one string must match or not: their product doubles with each
+
+
+class NoComplementError(Exception):
+    """The values outside a set cannot be written; the words name the keyword."""
 
 
 @dataclass(frozen=True)
@@ -56,14 +64,23 @@ class Strings:
         )
         if both.most is not None and both.least > both.most:
             return ()
+        if len(both.patterns | both.without) > MAX_PATTERNS:
+            raise GrammarError(
+                f"a string has more than {MAX_PATTERNS} patterns and formats at once"
+            )
         given = [s.values for s in (self, other) if s.values is not None]
         if given:
-            fit = frozenset(both._of(frozenset.intersection(*given)))
+            wanted = frozenset.intersection(*given)
+            fit = frozenset(both._of(wanted))
+            if fit != wanted and both.patterns & INEXACT:
+                raise GrammarError("a given value may be of a format, or may not")
             return (Strings(values=fit),) if fit else ()
         return (both,)
 
     def complement(self) -> tuple[Strings, ...]:
         """All strings outside the set: one set for each field."""
+        if self.patterns & INEXACT:
+            raise NoComplementError("format")
         outside = [Strings(without=frozenset((p,))) for p in sorted(self.patterns)]
         outside += [Strings(patterns=frozenset((p,))) for p in sorted(self.without)]
         outside += [Strings(most=self.least - 1)] if self.least else []
