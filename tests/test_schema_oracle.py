@@ -11,7 +11,7 @@ import random
 from typing import Any
 
 import numpy as np
-from hypothesis import assume, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from toy_tokenizer import byte_level
@@ -109,7 +109,11 @@ def is_valid(schema: Any, value: Any) -> bool:
         raise
 
 
-@settings(max_examples=150, deadline=None)
+# many random schemas are refused, and then the example is dropped
+MANY_DROPPED = [HealthCheck.filter_too_much, HealthCheck.too_slow]
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=MANY_DROPPED)
 @given(SCHEMAS, st.lists(VALUES, min_size=5, max_size=10))
 def test_no_invalid_instance_of_a_random_schema_is_accepted(
     schema: Any, values: list[Any]
@@ -150,7 +154,7 @@ class First:
         return int(logits.argmax())
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100, deadline=None, suppress_health_check=MANY_DROPPED)
 @given(SCHEMAS, st.integers(0, 1000), st.integers(0, 40))
 def test_what_random_choices_under_the_mask_write_is_valid_within_any_budget(
     schema: Any, seed: int, budget: int
