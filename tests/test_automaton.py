@@ -5,7 +5,7 @@ import pytest
 from toy_tokenizer import accepts
 
 from tinyllm.errors import GrammarError
-from tinyllm.grammar.automaton import DEAD, Automaton
+from tinyllm.grammar.automaton import Automaton
 from tinyllm.grammar.expression import (
     NOTHING,
     Alternation,
@@ -15,6 +15,7 @@ from tinyllm.grammar.expression import (
     Sequence,
     literal,
 )
+from tinyllm.grammar.lazy import DEAD
 from tinyllm.grammar.regex import parse
 
 NO_BYTE = ByteSet(frozenset())

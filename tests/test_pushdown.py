@@ -10,7 +10,7 @@ from stack_simulator import Simulator, Stacks, goes_on_into_what_follows, random
 from toy_tokenizer import after, json_rules
 
 from tinyllm.errors import GrammarError
-from tinyllm.grammar import controls
+from tinyllm.grammar import controls, lazy
 from tinyllm.grammar.expression import (
     NOTHING,
     Alternation,
@@ -185,7 +185,7 @@ def test_a_hundred_thousand_brackets_open_and_close_again() -> None:
     state = after(machine, b"[" * depth)
     assert state is not None
     assert machine.least(state) == depth
-    assert machine.n_controls < 10
+    assert machine.n_states < 10
     middle = state
     for _ in range(depth):
         assert not machine.may_end(state)
@@ -223,18 +223,18 @@ def test_too_many_controls_are_an_error_that_says_what_to_lower(
     a_or_b = ByteSet(frozenset(b"ab"))
     tail = Repetition(a_or_b, 20, 20)
     rules = {"v": Sequence((Repetition(a_or_b), literal("a"), tail, literal("c")))}
-    monkeypatch.setattr(controls, "MAX_CONTROLS", 500)
+    monkeypatch.setattr(lazy, "MAX_STATES", 500)
     machine = machine_of(Rules(Call("v"), rules))
     work = [machine.start]
     with pytest.raises(GrammarError, match=r"more than 500 states.*lower the count"):
         work.extend(s for state in work for b in b"ab" if (s := machine.next(state, b)))
-    assert machine.n_controls == 500
+    assert machine.n_states == 500
 
 
 def test_too_much_work_is_an_error_that_names_the_cause(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(controls, "MAX_WORK", 100_000)
+    monkeypatch.setattr(lazy, "MAX_WORK", 100_000)
     maybe = optional(ByteSet(frozenset(b"ab")))
     tree = Repetition(Sequence((maybe, maybe)), 400, 400)
     with pytest.raises(GrammarError, match=r"too much work.*may be empty"):

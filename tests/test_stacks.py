@@ -8,7 +8,6 @@ from stack_simulator import random_rules
 from toy_tokenizer import after
 
 from tinyllm.errors import GrammarError
-from tinyllm.grammar.controls import DEAD
 from tinyllm.grammar.expression import (
     Alternation,
     Call,
@@ -17,6 +16,7 @@ from tinyllm.grammar.expression import (
     literal,
     optional,
 )
+from tinyllm.grammar.lazy import DEAD
 from tinyllm.grammar.pushdown import Pushdown, State
 from tinyllm.grammar.stacks import Stacks
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from tinyllm.grammar.automaton import DEAD, Automaton
+from tinyllm.grammar.automaton import Automaton
 from tinyllm.grammar.expression import (
     Alternation,
     ByteSet,
@@ -17,6 +17,7 @@ from tinyllm.grammar.expression import (
     literal,
     optional,
 )
+from tinyllm.grammar.lazy import DEAD
 from tinyllm.grammar.mask import TokenGrammar
 from tinyllm.grammar.pushdown import Pushdown, State
 

@@ -90,3 +90,12 @@ def open_notebook(lab, page):
 
     address, root = lab
     return lambda path: NotebookPage(page, address, copied(path, root))
+
+
+@pytest.fixture
+def chapter(request, open_notebook):
+    """The test module's CHAPTER after all its cells have run, without an error."""
+    page = open_notebook(request.module.CHAPTER)
+    page.run_all()
+    assert page.bad_outputs.all_inner_texts() == []
+    return page

@@ -5,12 +5,9 @@ from tests.notebooks.made import ROOT
 CHAPTER = ROOT / "notebooks" / "01_tokens.ipynb"
 
 
-def test_what_is_typed_is_cut_and_its_merges_follow_the_slider(open_notebook):
+def test_what_is_typed_is_cut_and_its_merges_follow_the_slider(chapter):
     from playwright.sync_api import expect
 
-    chapter = open_notebook(CHAPTER)
-    chapter.run_all()
-    assert chapter.bad_outputs.all_inner_texts() == []
     explorer = Explorer(chapter)
     expect(explorer.counts).to_contain_text("characters: 16, bytes: 16")
     first = explorer.pieces.inner_text()

@@ -2,21 +2,10 @@
 
 import re
 
-import pytest
-
 from tests.notebooks.made import ROOT
 
 CHAPTER = ROOT / "notebooks" / "02_forward_pass.ipynb"
 LAYER, HEAD, POSITION = range(3)
-
-
-@pytest.fixture
-def chapter(open_notebook):
-    """The chapter after all its cells have run, without an error."""
-    page = open_notebook(CHAPTER)
-    page.run_all()
-    assert page.bad_outputs.all_inner_texts() == []
-    return page
 
 
 def test_the_explorer_opens_at_the_place_shown_and_follows_its_three_sliders(chapter):

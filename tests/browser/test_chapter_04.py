@@ -2,20 +2,9 @@
 
 import re
 
-import pytest
-
 from tests.notebooks.made import ROOT
 
 CHAPTER = ROOT / "notebooks" / "04_cache_and_rewind.ipynb"
-
-
-@pytest.fixture
-def chapter(open_notebook):
-    """The chapter after all its cells have run, without an error."""
-    page = open_notebook(CHAPTER)
-    page.run_all()
-    assert page.bad_outputs.all_inner_texts() == []
-    return page
 
 
 def test_the_timeline_opens_at_the_step_shown_and_follows_slider_and_box(chapter):

@@ -2,20 +2,9 @@
 
 import re
 
-import pytest
-
 from tests.notebooks.made import ROOT
 
 CHAPTER = ROOT / "notebooks" / "05_grammar_masks.ipynb"
-
-
-@pytest.fixture
-def chapter(open_notebook):
-    """The chapter after all its cells have run, without an error."""
-    page = open_notebook(CHAPTER)
-    page.run_all()
-    assert page.bad_outputs.all_inner_texts() == []
-    return page
 
 
 def test_a_reader_asks_why_takes_another_token_goes_on_and_undoes(chapter):

@@ -1,8 +1,8 @@
 """Which tokens are legal: a JSON Schema or a regular expression becomes a mask.
 
 Public: compile, receipt, TokenGrammar, Vocabulary. In reading order: expression (the
-tree), utf8, characters and regex (what becomes a tree), automaton and regular (trees
-without calls), schema/ (JSON Schema to rules), network and controls (rules made
+tree), utf8, characters and regex (what becomes a tree), lazy, automaton and regular
+(trees without calls), schema/ (JSON Schema to rules), network and controls (rules made
 deterministic), pushdown (states with a stack), stacks and vocabulary (all tokens of a
 state at once), completion (the shortest way to the end), empty, explain, mask.
 """

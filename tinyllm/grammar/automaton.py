@@ -1,6 +1,6 @@
 """From an expression tree to a deterministic automaton over bytes.
 
-Public: Automaton, DEAD.
+Public: Automaton, Graph, graph_of, extend.
 
 Thompson's construction (Communications of the ACM 11(6), 1968) turns the tree into a
 graph whose edges carry byte sets or nothing; the subset construction (Rabin and Scott,
@@ -13,10 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-import numpy as np
-import numpy.typing as npt
-
-from tinyllm.errors import GrammarError
 from tinyllm.grammar.expression import (
     Alternation,
     ByteSet,
@@ -27,11 +23,7 @@ from tinyllm.grammar.expression import (
     Sequence,
     check_size,
 )
-
-DEAD = 0  # the state from which no accepting state can be reached
-MAX_STATES = 20_000
-MAX_WORK = 4_000_000  # graph nodes and bytes looked at while states are made
-States = npt.NDArray[np.int32]
+from tinyllm.grammar.lazy import DEAD, Lazy
 
 
 @dataclass
@@ -164,7 +156,7 @@ def _productive(graph: Graph) -> list[bool]:
     return reached
 
 
-class Automaton:
+class Automaton(Lazy[int]):
     """A deterministic automaton whose states are ints, made when first asked for.
 
     DEAD is state 0. A state from which no accepting state can be reached is DEAD.
@@ -173,49 +165,24 @@ class Automaton:
     def __init__(self, expression: Expression) -> None:
         self._graph = graph_of(check_size(expression, "the grammar"))
         self._productive = _productive(self._graph)
-        self._ids: dict[frozenset[int], int] = {}
-        self._nodes: list[frozenset[int]] = []
-        self._moves: list[dict[int, int] | None] = []
-        self._n_unknown = 0
-        self._work = 0
-        self._table = np.zeros((64, 256), np.int32)  # (states, 256)
         self.accepting: list[bool] = []
-        self._state(())
-        self._moves[DEAD] = {}
-        self._n_unknown = 0
+        super().__init__()
         self.start = self._state((0,))
-
-    @property
-    def n_states(self) -> int:
-        """The number of states made so far, DEAD among them."""
-        return len(self._nodes)
 
     def next(self, state: int, byte: int) -> int:
         """The state after one byte, DEAD if the byte is illegal."""
         return self.moves(state).get(byte, DEAD)
 
-    def moves(self, state: int) -> dict[int, int]:
-        """The state after each legal byte of a state."""
-        known = self._moves[state]
-        return self._expand(state) if known is None else known
-
-    def step(self, states: States, data: npt.NDArray[np.uint8]) -> States:
-        """The states after one byte each: (N,) and (N,) give (N,)."""
-        if self._n_unknown:
-            for state in np.unique(states).tolist():
-                self.moves(state)
-        return self._table[states, data]  # (N,)
-
     def complete(self) -> None:
-        """Make every state; GrammarError beyond MAX_STATES or MAX_WORK."""
+        """Make every state; GrammarError beyond MAX_STATES or MAX_WORK (lazy.py)."""
         state = 0
         while state < self.n_states:
             self.moves(state)
             state += 1
 
-    def _expand(self, state: int) -> dict[int, int]:
+    def _row(self, state: int) -> dict[int, int]:
         targets: dict[int, list[int]] = {}
-        for node in self._nodes[state]:
+        for node in self._sets[state]:
             for allowed, target in self._graph.edges[node]:
                 self._count(len(allowed))
                 for byte in allowed:
@@ -228,20 +195,10 @@ class Automaton:
                 known[key] = self._state(nodes)
             if known[key] != DEAD:
                 moves[byte] = known[key]
-        self._table[state, list(moves)] = list(moves.values())
-        self._moves[state] = moves
-        self._n_unknown -= 1
         return moves
 
-    def _state(self, nodes: Iterable[int]) -> int:
-        """The state for a set of nodes and all that is free from them."""
-        closure = self._closure(nodes)
-        if closure not in self._ids:
-            self._add(closure)
-        return self._ids[closure]
-
-    def _closure(self, nodes: Iterable[int]) -> frozenset[int]:
-        seen = {node for node in nodes if self._productive[node]}
+    def _closure(self, items: Iterable[int]) -> frozenset[int]:
+        seen = {node for node in items if self._productive[node]}
         work = list(seen)
         while work:
             for node in self._graph.free[work.pop()]:
@@ -252,26 +209,5 @@ class Automaton:
         # Only these tell two sets apart: what can be read next, and may the text end.
         return frozenset(n for n in seen if n == 1 or self._graph.edges[n])
 
-    def _count(self, work: int) -> None:
-        self._work += work
-        if self._work > MAX_WORK:
-            raise GrammarError(
-                "the automaton is too much work: its states hold too many nodes, most "
-                "often a counted repetition of what may be empty, as in "
-                "([a-z]?[0-9]?){1000}; lower the count or let the body not be empty"
-            )
-
-    def _add(self, closure: frozenset[int]) -> None:
-        if self.n_states >= MAX_STATES:
-            raise GrammarError(
-                f"the automaton has more than {MAX_STATES:,} states: most often a "
-                "counted repetition after an unbounded one, as in [ab]*a[ab]{20}, or "
-                "a large maxLength or maxItems; lower the count"
-            )
-        if self.n_states == len(self._table):
-            self._table = np.concatenate((self._table, np.zeros_like(self._table)))
-        self._ids[closure] = self.n_states
-        self._nodes.append(closure)
-        self._moves.append(None)
-        self._n_unknown += 1
+    def _added(self, closure: frozenset[int]) -> None:
         self.accepting.append(1 in closure)

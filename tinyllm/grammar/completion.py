@@ -136,7 +136,7 @@ class Completion:
         """Each state one token away, one such token, and how many there are."""
         stacks = Stacks(self._machine, state.frame)
         found = self._vocabulary.walk(stacks, state.control)
-        keys = found.stack * self._machine.n_controls + found.control
+        keys = found.stack * self._machine.n_states + found.control
         _, first, counts = np.unique(keys, return_index=True, return_counts=True)
         return [
             (

@@ -1,6 +1,6 @@
 """A network of rules made deterministic, one control at a time.
 
-Public: Controls, DEAD, MAX_CONTROLS, Entry.
+Public: Controls, Entry.
 
 A control is a set of places in one rule, as a state of a deterministic automaton is a
 set of nodes (automaton.py). A byte leads from one control to another, or begins a call.
@@ -13,25 +13,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
-import numpy.typing as npt
 
-from tinyllm.errors import GrammarError
 from tinyllm.grammar.expression import Rules
+from tinyllm.grammar.lazy import DEAD, Lazy
 from tinyllm.grammar.network import FAR, Network
 
-DEAD = 0  # the control without places
-MAX_CONTROLS = 20_000
-MAX_WORK = 4_000_000  # places and bytes looked at while controls are made
 MAX_OPEN = 24  # calls opened in place, one inside the other
 MAX_ALIKE = 2048  # places inside such calls that one byte leads to
 
 Place = tuple[int, tuple[int, ...]]  # a node, and where the calls opened here return to
 Effect = list[tuple[str, Place]]  # what a byte leads to: directly (""), or by a call
 Entry = tuple[int, tuple[int, ...]]  # of a call: the control inside, the returns
-ControlIds = npt.NDArray[np.int32]
 
 
-class Controls:
+class Controls(Lazy[Place]):
     """The controls of some rules by number, made as far as they are asked for.
 
     Bytes outside `spelled` are never legal; those that are tokens `alone` are enough
@@ -44,39 +39,14 @@ class Controls:
         self, rules: Rules, spelled: Iterable[int], alone: Iterable[int]
     ) -> None:
         self.network = Network(rules, spelled, alone)
-        self._ids: dict[frozenset[Place], int] = {}
-        self._places: list[frozenset[Place]] = []
-        self._moves: list[dict[int, int] | None] = []
         self._calls: dict[Entry, int] = {}
         self._rules = set[str]()  # whose first row is made
-        self._work = 0
-        self._n_unknown = 0
         self.calls: list[Entry] = [(DEAD, ())]
-        self.table = np.zeros((64, 256), np.int32)
         self.final: list[bool] = []  # may the rule end here
         self.finals = np.zeros(64, np.bool_)  # the same as an array
         self.needed: list[int] = []  # the least bytes to the end of the rule
-        self._control(())
-        self._moves[DEAD] = {}
-        self._n_unknown = 0
-        self.first = self._control([(Network.ENTRY, ())])
-
-    @property
-    def n_controls(self) -> int:
-        """The number of controls made so far, DEAD among them."""
-        return len(self._places)
-
-    def moves(self, control: int) -> dict[int, int]:
-        """The entry of the table for each byte that a control can read."""
-        known = self._moves[control]
-        return self._expand(control) if known is None else known
-
-    def step(self, controls: ControlIds, data: npt.NDArray[np.uint8]) -> ControlIds:
-        """The entries of the table for controls (N,) and a byte each (N,)."""
-        if self._n_unknown:
-            for control in np.unique(controls).tolist():
-                self.moves(control)
-        return self.table[controls, data]  # (N,)
+        super().__init__()
+        self.first = self._state([(Network.ENTRY, ())])
 
     def rest(self, control: int) -> bytes:
         """A shortest text from a control to the end of its rule."""
@@ -102,10 +72,10 @@ class Controls:
         returns += best[3]
         return best[1], best[2]
 
-    def _expand(self, control: int) -> dict[int, int]:
+    def _row(self, state: int) -> dict[int, int]:
         """Make the row of a control: bytes with the same effect are worked out once."""
         effects: dict[int, Effect] = {}
-        for node, back in self._places[control]:
+        for node, back in self._sets[state]:
             for allowed, to in self.network.edges[node]:
                 self._count(len(allowed))
                 for byte in allowed:
@@ -120,9 +90,6 @@ class Controls:
             move = self._move(byte, effect, known)
             if move != DEAD:
                 moves[byte] = move
-        self.table[control, list(moves)] = list(moves.values())
-        self._moves[control] = moves
-        self._n_unknown -= 1
         return moves
 
     def _move(
@@ -139,15 +106,15 @@ class Controls:
         if names == {""}:
             key = tuple(effect)
             if key not in known:
-                known[key] = self._control(place for _, place in effect)
+                known[key] = self._state(place for _, place in effect)
             return known[key]
         if len(names) == 1:
             return self._call(names.pop(), byte, [place for _, place in effect])
-        return self._control(self._opened(byte, effect))
+        return self._state(self._opened(byte, effect))
 
     def _call(self, name: str, byte: int, after: list[Place]) -> int:
         """Minus the number of the call that this byte begins, DEAD if none can."""
-        back = self._control(after)
+        back = self._state(after)
         move = self.moves(self._inside(name)).get(byte, DEAD)
         if back == DEAD or move == DEAD:
             return DEAD
@@ -166,7 +133,7 @@ class Controls:
         work = [name]
         while True:
             rule = work[-1]
-            inside = self._control([(self.network.starts[rule], ())])
+            inside = self._state([(self.network.starts[rule], ())])
             if self._moves[inside] is None:
                 unknown = [n for n in self.network.begins[rule] if n not in self._rules]
                 work += unknown
@@ -198,17 +165,10 @@ class Controls:
                     begins = byte in self.network.first[called]
                     work += [(called, (after, open_))] if begins else []
 
-    def _control(self, places: Iterable[Place]) -> int:
-        """The control for some places and all that is free from them."""
-        closure = self._closure(places)
-        if closure not in self._ids:
-            self._add(closure)
-        return self._ids[closure]
-
-    def _closure(self, places: Iterable[Place]) -> frozenset[Place]:
+    def _closure(self, items: Iterable[Place]) -> frozenset[Place]:
         """The places that tell two controls apart: something to read, or an end."""
         network, seen = self.network, set[Place]()
-        work = list(places)
+        work = list(items)
         while work:
             place = work.pop()
             node, back = place
@@ -229,30 +189,10 @@ class Controls:
             or (node in network.is_end and not back)
         )
 
-    def _count(self, work: int) -> None:
-        self._work += work
-        if self._work > MAX_WORK:
-            raise GrammarError(
-                "the automaton is too much work: its states hold too many nodes, most "
-                "often a counted repetition of what may be empty, as in "
-                "([a-z]?[0-9]?){1000}; lower the count or let the body not be empty"
-            )
-
-    def _add(self, closure: frozenset[Place]) -> None:
-        if self.n_controls >= MAX_CONTROLS:
-            raise GrammarError(
-                f"the automaton has more than {MAX_CONTROLS:,} states: most often a "
-                "counted repetition after an unbounded one, as in [ab]*a[ab]{20}, or "
-                "a large maxLength or maxItems; lower the count"
-            )
-        if self.n_controls == len(self.table):
-            self.table = np.concatenate((self.table, np.zeros_like(self.table)))
-            self.finals = np.concatenate((self.finals, np.zeros_like(self.finals)))
+    def _added(self, closure: frozenset[Place]) -> None:
         needed, is_end = self.network.needed, self.network.is_end
-        self._ids[closure] = self.n_controls
-        self._places.append(closure)
-        self._moves.append(None)
-        self._n_unknown += 1
+        if len(self.final) == len(self.finals):
+            self.finals = np.concatenate((self.finals, np.zeros_like(self.finals)))
         final = any(n in is_end and not back for n, back in closure)
         self.finals[len(self.final)] = final
         self.final.append(final)

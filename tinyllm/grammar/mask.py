@@ -206,7 +206,7 @@ class TokenGrammar:
         known = (
             isinstance(state, State)
             and type(state.control) is int
-            and 0 < state.control < self.machine.n_controls
+            and 0 < state.control < self.machine.n_states
         )
         if not known or not isinstance(state.frame, Frame | None):
             raise GrammarError(

@@ -13,8 +13,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
-from tinyllm.grammar.controls import DEAD, Controls
+from tinyllm.grammar.controls import Controls
 from tinyllm.grammar.expression import Rules
+from tinyllm.grammar.lazy import DEAD
 
 
 class Frame:

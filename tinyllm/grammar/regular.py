@@ -9,8 +9,9 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import TypeVar
 
 from tinyllm.errors import GrammarError
-from tinyllm.grammar.automaton import DEAD, Automaton
+from tinyllm.grammar.automaton import Automaton
 from tinyllm.grammar.expression import Edge, Expression, Machine
+from tinyllm.grammar.lazy import DEAD
 
 MAX_STATES = 20_000
 State = TypeVar("State", bound=Hashable)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from tinyllm.grammar.controls import DEAD, ControlIds
+from tinyllm.grammar.lazy import DEAD, States
 from tinyllm.grammar.pushdown import Frame, Pushdown
 
 Ints = npt.NDArray[np.int64]
@@ -43,8 +43,8 @@ class Stacks:
             control, number = frame.control, self._number(frame.below)
 
     def step(
-        self, controls: ControlIds, stack: Ints, data: npt.NDArray[np.uint8]
-    ) -> tuple[ControlIds, Ints]:
+        self, controls: States, stack: Ints, data: npt.NDArray[np.uint8]
+    ) -> tuple[States, Ints]:
         """The controls, DEAD where there is none, and stacks after a byte: all (N,)."""
         moves = self.machine.step(controls, data)
         while any(self.frames):  # else there is nothing to return to
@@ -65,7 +65,7 @@ class Stacks:
             self._call(moves, stack)
         return moves, stack
 
-    def _call(self, moves: ControlIds, stack: Ints) -> None:
+    def _call(self, moves: States, stack: Ints) -> None:
         """Carry out the calls among some moves, in place."""
         calls = np.flatnonzero(moves < 0)
         n_calls = len(self.machine.calls)  # more may be made on the way

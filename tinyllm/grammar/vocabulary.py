@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tinyllm.grammar.controls import ControlIds
+from tinyllm.grammar.lazy import States
 from tinyllm.grammar.stacks import Stacks
 
 Ints = npt.NDArray[np.int64]
@@ -52,7 +52,7 @@ class Found(NamedTuple):
     """
 
     token: Ints
-    control: ControlIds
+    control: States
     stack: Ints
     exits: Ints
 
@@ -224,7 +224,7 @@ class Vocabulary:
             self._at.setdefault(end, []).append(token)
 
 
-def _nothing() -> tuple[Ints, ControlIds, Ints]:
+def _nothing() -> tuple[Ints, States, Ints]:
     return np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int64)
 
 

@@ -21,9 +21,6 @@ from tinyllm.model.config import Config
 Array = NDArray[np.float32]
 BLOCK = 64  # query rows attended to at once in fast mode: bounds the score matrix
 BLOCK_BYTES = 2**18  # of a matrix that is applied row by row: half of a usual L2 cache
-ALIGNED = (
-    16  # rows: kernels take 4 or 8 at a time, so no block ends within such a group
-)
 
 
 class Weight(Protocol):

@@ -17,7 +17,7 @@ from itertools import pairwise
 
 from tinyllm.errors import GrammarError
 from tinyllm.grammar import regex
-from tinyllm.grammar.automaton import DEAD, Automaton
+from tinyllm.grammar.automaton import Automaton
 from tinyllm.grammar.expression import (
     EMPTY_TEXT,
     ByteSet,
@@ -27,6 +27,7 @@ from tinyllm.grammar.expression import (
     Repetition,
     Sequence,
 )
+from tinyllm.grammar.lazy import DEAD
 from tinyllm.grammar.regular import explore
 from tinyllm.grammar.schema.spelling import Trie, trie_of
 from tinyllm.grammar.utf8 import ANY, Path, Range, merge, overlap
