@@ -10,7 +10,7 @@ import pytest
 from trained_tokenizer import tokenizer
 
 from tinyllm.agent import protocol, tools
-from tinyllm.agent.local import Slot
+from tinyllm.agent.backend import Slot
 from tinyllm.agent.loop import Agent
 from tinyllm.agent.tools import Registry
 from tinyllm.train import corpus

@@ -7,7 +7,8 @@ import pytest
 from scripted_lm import BOS, EOS, PAD, ByteTokenizer, ScriptedLM, call, spelled
 
 from tinyllm.agent import tools
-from tinyllm.agent.local import LocalBackend, OneLine
+from tinyllm.agent.local import LocalBackend
+from tinyllm.agent.one_line import OneLine
 from tinyllm.agent.protocol import CALL_CEILING, THOUGHT_CEILING, parse_call
 from tinyllm.agent.tools import Registry
 from tinyllm.errors import ContextFullError, GrammarError, UsageError

@@ -1,6 +1,6 @@
 """The agent loop: thought, call, observation, until an answer or a bound.
 
-Public: `Agent`, `Trace`, `Step`.
+Public: `Agent`.
 
 The transcript is one growing list of token ids: the ids of the scaffolding, each piece
 encoded alone, and the ids of the slots as the model produced them. It is never decoded
@@ -11,146 +11,31 @@ looks like.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+import time
+from collections.abc import Callable
+from typing import Any
 
 from tinyllm.agent import protocol
-from tinyllm.agent.local import LocalBackend, OnText, Slot
+from tinyllm.agent.backend import Backend, Slot
+from tinyllm.agent.local import LocalBackend
 from tinyllm.agent.protocol import encode_pieces, observation_literal, parse_call
 from tinyllm.agent.tools import ANSWER, Registry, default
+from tinyllm.agent.trace import Step, Trace
 from tinyllm.errors import ContextFullError, ProtocolError, ToolError, UsageError
 
 OnEvent = Callable[[str, str], object]
-
-_SHOWN = ("thought", "call", "tool", "args", "observation", "answer")
-_COUNTED = ("tokens", "forwarded", "reused", "legal_min", "forced")
-
-
-class Backend(Protocol):
-    """What the loop needs of a backend: slots for a transcript, and its limits."""
-
-    tokenizer: Any
-    n_ctx: int
-    tools: Registry
-
-    def set_tools(self, tools: Registry | None) -> None:
-        """Swap the tools."""
-
-    def reset(self) -> None:
-        """Start afresh."""
-
-    def thought(self, token_ids: Sequence[int], on_text: OnText | None = None) -> Slot:
-        """The thought that follows the transcript."""
-
-    def call(self, token_ids: Sequence[int], on_text: OnText | None = None) -> Slot:
-        """The call that follows the transcript."""
-
-
-@dataclass(frozen=True)
-class Step:
-    """One turn: two slots by the model, and what came of the call.
-
-    `tool` and `args` are None if the call did not parse. `observation` is the text the
-    model got to see, already cut, and None after an answer.
-    """
-
-    slots: tuple[Slot, Slot] = field(repr=False)
-    tool: str | None
-    args: dict[str, Any] | None
-    observation: str | None = None
-    answer: str | None = None
-
-    @property
-    def thought(self) -> str:
-        """The text of the thought."""
-        return self.slots[0].text
-
-    @property
-    def call(self) -> str:
-        """The text of the call as the model wrote it."""
-        return self.slots[1].text
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of thought and call together."""
-        return sum(slot.tokens for slot in self.slots)
-
-    @property
-    def forwarded(self) -> int:
-        """Positions that went through the model in this step."""
-        return sum(slot.forwarded for slot in self.slots)
-
-    @property
-    def reused(self) -> int:
-        """Positions that the cache already held when the two slots began."""
-        return sum(slot.reused for slot in self.slots)
-
-    @property
-    def legal_min(self) -> int | None:
-        """The fewest legal tokens met in the call; None if it was not constrained."""
-        return self.slots[1].legal_min
-
-    @property
-    def forced(self) -> bool:
-        """Whether the grammar had to write the end of the call."""
-        return self.slots[1].forced
-
-    def to_json(self) -> dict[str, Any]:
-        """The step as a plain dict."""
-        return {name: getattr(self, name) for name in _SHOWN + _COUNTED}
-
-    def __str__(self) -> str:
-        constrained = self.slots[1].constrained
-        legal = f"legal min {self.legal_min}" if constrained else "unconstrained"
-        work = f"forwarded {self.forwarded}, reused {self.reused}"
-        forced = ", forced" if self.forced else ""
-        lines = [
-            f"THOUGHT: {protocol.one_line(self.thought)}",
-            f"CALL: {protocol.one_line(self.call)}",
-            f"      [{self.tokens} tokens, {legal}, {work}{forced}]",
-        ]
-        if self.observation is not None:
-            seen = observation_literal(self.observation, len(self.observation))
-            lines.append(f"OBSERVATION: {seen}")
-        return "\n".join(lines)
-
-
-@dataclass(frozen=True)
-class Trace:
-    """A whole run: the task, the steps, the answer if there is one, why it ended.
-
-    `reason` is "answered", "max_steps", "repeated" (the same action with the same
-    observation twice in a row) or "context_full". `token_ids` is the transcript.
-    """
-
-    task: str
-    answer: str | None
-    steps: tuple[Step, ...]
-    reason: str
-    token_ids: tuple[int, ...] = field(repr=False)
-
-    def to_json(self) -> dict[str, Any]:
-        """The run as a plain dict, without ids: task, answer, reason, steps."""
-        steps = [step.to_json() for step in self.steps]
-        return {
-            "task": self.task,
-            "answer": self.answer,
-            "reason": self.reason,
-            "steps": steps,
-        }
-
-    def __str__(self) -> str:
-        stopped = [] if self.reason == "answered" else [f"STOPPED: {self.reason}"]
-        return "\n".join([*map(str, self.steps), *stopped])
+MAX_SECONDS = 600.0  # a run that takes longer is a run that nobody waits for
 
 
 class Agent:
     """A model (or a backend) with tools, that solves a task step by step.
 
     `lm_or_backend` is what `tinyllm.load` returns, or a Backend. Without tools it gets
-    those of the backend, or the default ones. The options of LocalBackend are handed on
-    to it: temperature, constrain, seed, keep_choices.
+    those of the backend, or the default ones. An `instruction` stands between tools and
+    task. A run ends after `max_steps` or, looked at with each piece of text,
+    `max_seconds` on the `clock` (None: never); a tool is not interrupted. The options
+    of LocalBackend are handed on to it: temperature, constrain, seed, keep_choices,
+    attempts.
     """
 
     def __init__(
@@ -159,6 +44,10 @@ class Agent:
         tools: Registry | None = None,
         max_steps: int = 8,
         observation_limit: int = protocol.OBSERVATION_LIMIT,
+        *,
+        instruction: str = "",
+        max_seconds: float | None = MAX_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
         **options: Any,
     ) -> None:
         limits = max_steps, observation_limit
@@ -166,9 +55,16 @@ class Agent:
             raise UsageError(
                 f"max_steps and observation_limit must be 1 or more, not {limits!r:.40}"
             )
+        if max_seconds is not None and not _is_positive(max_seconds):
+            raise UsageError(
+                f"max_seconds must be above 0, or None, not {max_seconds!r:.40}"
+            )
         self.backend: Backend = _backend(lm_or_backend, tools, options)
         self.max_steps = max_steps
         self.observation_limit = observation_limit
+        self.instruction = instruction
+        self.max_seconds = max_seconds
+        self.clock = clock
 
     def run(self, task: str, on_event: OnEvent | None = None) -> Trace:
         """The trace of solving the task; starts from an empty session each time.
@@ -180,17 +76,31 @@ class Agent:
         """
         token_ids = self._prompt(task)
         self.backend.reset()
+        tell = self._timed(on_event or _ignore)
         steps: list[Step] = []
         reason = ""
         while not reason:
             try:
-                steps.append(self._step(token_ids, on_event or _ignore))
+                steps.append(self._step(token_ids, tell))
                 reason = self._ended(steps)
             except ContextFullError:
                 reason = "context_full"
+            except _TimeUpError:
+                reason = "time_up"
         answer = steps[-1].answer if steps else None
         task = protocol.clean_task(task)
         return Trace(task, answer, tuple(steps), reason, tuple(token_ids))
+
+    def _timed(self, tell: OnEvent) -> OnEvent:
+        """The listener, which ends the run where the model goes on for too long."""
+        end = None if self.max_seconds is None else self.clock() + self.max_seconds
+
+        def told(kind: str, text: str) -> None:
+            tell(kind, text)
+            if end is not None and kind != "observation" and self.clock() >= end:
+                raise _TimeUpError
+
+        return told
 
     def _prompt(self, task: str) -> list[int]:
         """The ids of tools and task; UsageError if no thought could follow them."""
@@ -201,7 +111,7 @@ class Agent:
                 f"{self.backend.tools.describe() or 'no tools'}: add tools.answer"
             )
         tools = self.backend.tools.describe()
-        token_ids = protocol.prompt_ids(tokenizer, tools, task)
+        token_ids = protocol.prompt_ids(tokenizer, tools, task, self.instruction)
         length = len(token_ids) + len(tokenizer.encode(protocol.THOUGHT))
         if length >= n_ctx:
             raise UsageError(
@@ -282,6 +192,16 @@ def _action(step: Step) -> tuple[object, ...]:
     """What must be the same for a step to count as repeated."""
     asked = step.call if step.tool is None else (step.tool, step.args)
     return asked, step.observation
+
+
+class _TimeUpError(Exception):
+    """The run has taken longer than it may; ends the slot that is being written."""
+
+
+def _is_positive(value: object) -> bool:
+    """Whether a value is a number above 0."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and value > 0  # type: ignore[operator]
 
 
 def _ignore(kind: str, text: str) -> None:

@@ -1,7 +1,8 @@
 """The agent's protocol: which pieces a transcript is made of, and how a call is read.
 
 Public: `prompt_ids`, `prompt_pieces`, `describe`, `encode_pieces`, `clean_task`,
-`one_line`, `observation_literal`, `call_text`, `parse_call` and the constants.
+`one_line`, `one_line_json`, `observation_literal`, `call_text`, `parse_call` and the
+constants.
 
     TOOLS: calc(expression) read_file(path) answer(text)
     TASK: What is 4871 * 209?
@@ -28,6 +29,7 @@ from tinyllm.errors import ProtocolError, UsageError
 from tinyllm.text.start import Begins, after_bos
 
 TOOLS = "TOOLS: "
+FORMAT = "\nFORMAT: "
 TASK = "\nTASK: "
 THOUGHT = "\nTHOUGHT: "
 CALL = "\nCALL: "
@@ -39,6 +41,7 @@ CALL_CEILING = 96  # tokens
 OBSERVATION_LIMIT = 160  # characters, before escaping
 CALL_LIMIT = 2048  # characters of a free reply that are looked at
 CUT = "…"
+CALL_FORMAT = 'a CALL is one line of JSON, {"tool": name, "args": {name: value}}'
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -52,12 +55,14 @@ class Encoder(Begins, Protocol):
         ...
 
 
-def prompt_pieces(tools_text: str, task: str) -> list[str]:
+def prompt_pieces(tools_text: str, task: str, instruction: str = "") -> list[str]:
     """The pieces from the start to the end of the task; THOUGHT comes next.
 
-    UsageError if nothing of the task is left after cleaning.
+    An instruction, if there is one, stands on a line between the two. UsageError if
+    nothing of the task is left after cleaning.
     """
-    return [TOOLS, one_line(tools_text), TASK, clean_task(task)]
+    told = [FORMAT, one_line(instruction)] if instruction else []
+    return [TOOLS, one_line(tools_text), *told, TASK, clean_task(task)]
 
 
 def describe(tools: Mapping[str, Iterable[str]]) -> str:
@@ -74,9 +79,11 @@ def encode_pieces(tokenizer: Encoder, pieces: Iterable[str]) -> list[int]:
     return [token_id for piece in pieces for token_id in tokenizer.encode(piece)]
 
 
-def prompt_ids(tokenizer: Encoder, tools_text: str, task: str) -> list[int]:
-    """The first ids of a transcript: the pieces of tools and task, after bos."""
-    pieces = prompt_pieces(tools_text, task)
+def prompt_ids(
+    tokenizer: Encoder, tools_text: str, task: str, instruction: str = ""
+) -> list[int]:
+    """The first ids of a transcript: the pieces of `prompt_pieces`, after bos."""
+    pieces = prompt_pieces(tools_text, task, instruction)
     return after_bos(tokenizer, encode_pieces(tokenizer, pieces))
 
 
@@ -100,7 +107,7 @@ def observation_literal(text: str, limit: int = OBSERVATION_LIMIT) -> str:
     """
     if len(text) > limit:
         text = text[: limit - len(CUT)] + CUT
-    return _one_line_json(text)
+    return one_line_json(text)
 
 
 def call_text(tool: str, args: dict[str, Any]) -> str:
@@ -109,7 +116,7 @@ def call_text(tool: str, args: dict[str, Any]) -> str:
     >>> call_text("calc", {"expression": "1+1"})
     '{"tool":"calc","args":{"expression":"1+1"}}'
     """
-    return _one_line_json({"tool": tool, "args": args})
+    return one_line_json({"tool": tool, "args": args})
 
 
 def parse_call(text: str) -> tuple[str, dict[str, Any]]:
@@ -176,7 +183,7 @@ def one_line(text: str) -> str:
     return _SURROGATE.sub("\ufffd", spaced).strip()
 
 
-def _one_line_json(value: Any) -> str:
+def one_line_json(value: Any) -> str:
     """Compact JSON in which every line break and control character is escaped.
 
     json escapes those below U+0020; U+007F to U+009F, U+2028 and U+2029 are added.

@@ -17,7 +17,8 @@ from typing import Any
 
 from tinyllm.agent import tools
 from tinyllm.agent.local import LocalBackend
-from tinyllm.agent.loop import Agent, Trace
+from tinyllm.agent.loop import Agent
+from tinyllm.agent.trace import Trace
 from tinyllm.train.tasks import Task, make
 
 Progress = Callable[[int], object]
