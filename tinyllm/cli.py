@@ -1,4 +1,4 @@
-"""The command line: `tinyllm agent | generate | evaluate | verify | train | models`.
+"""The command line: agent, generate, evaluate, ablate, verify, train, models.
 
 Exit codes: 0 when it worked, 1 when it did not (the reason is on stderr), 2 for a
 command that makes no sense, 130 after Ctrl-C.
@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tinyllm.cli_ablate import ablate_options, run_ablate
 from tinyllm.cli_models import models_options, run_models
 from tinyllm.cli_verify import run_verify, verify_options
 from tinyllm.errors import TinyllmError, UsageError
@@ -25,6 +26,7 @@ EXAMPLES = """examples:
   tinyllm agent "What is 4871 * 209?" --no-grammar --json
   tinyllm generate "Once upon a time" --temperature 0.8 --seed 3
   tinyllm evaluate --tasks 50
+  tinyllm ablate --tasks 5
   tinyllm verify kv --prompt "Once upon a time"
   tinyllm verify cache --model smollm2
   tinyllm train agent --out my-model
@@ -142,6 +144,7 @@ def parser() -> argparse.ArgumentParser:
     _agent_options(add("agent", run_agent))
     _generate_options(add("generate", run_generate))
     _evaluate_options(add("evaluate", run_evaluate))
+    ablate_options(add("ablate", run_ablate), positive)
     verify_options(add("verify", run_verify))
     option = add("train", run_train)
     option("name", choices=("agent", "stories"), help="the recipe to follow")

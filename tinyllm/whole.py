@@ -1,12 +1,15 @@
-"""Write a file whole or not at all: `whole_file`."""
+"""Write a file whole or not at all: `whole_file`, and where: `writable`."""
 
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
+
+from tinyllm.errors import UsageError
 
 
 @contextmanager
@@ -26,3 +29,18 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     except BaseException:
         part.unlink(missing_ok=True)
         raise
+
+
+def writable(folder: str | os.PathLike[str]) -> Path:
+    """The folder, made if need be; UsageError if no file can be put there."""
+    path = Path(folder)
+    if not os.fspath(folder):
+        raise UsageError('the folder\'s name is empty: name one, or "." for this one')
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            return path
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be written ({error.strerror}): name another folder"
+        ) from error

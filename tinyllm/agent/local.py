@@ -60,7 +60,7 @@ class LocalBackend:
         self.keep_choices = keep_choices
         self.attempts = _positive("attempts", attempts)
         self.calls = self.parsed = self.tokens = 0
-        self._sampling = (temperature, seed)
+        self.temperature, self.seed = temperature, seed
         self._grammars: dict[str, Grammar] = {}
         self._vocabulary = grammar.Vocabulary(self.tokenizer) if constrain else None
         self._thought = OneLine(self.tokenizer)
@@ -78,13 +78,12 @@ class LocalBackend:
         self.tools = tools or Registry([])
         self._grammar = self._compiled() if self.constrain else self._free_call
 
-    def reset(self, seed: int | None = None) -> None:
-        """Start afresh: the session is empty, the dice are at their seed, or this."""
-        temperature, own = self._sampling
-        seed = own if seed is None else seed
+    def reset(self) -> None:
+        """Start afresh: the session is empty and the dice are at `seed`."""
         self.session.reset()
-        self.sampler = Sampler(temperature=temperature, seed=seed)
-        self._again = Sampler(temperature=max(temperature, AGAIN_AT), seed=seed)
+        self.sampler = Sampler(temperature=self.temperature, seed=self.seed)
+        again = max(self.temperature, AGAIN_AT)
+        self._again = Sampler(temperature=again, seed=self.seed)
 
     def thought(self, token_ids: Sequence[int], on_text: OnText | None = None) -> Slot:
         """The thought that follows the transcript.

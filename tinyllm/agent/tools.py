@@ -141,17 +141,21 @@ class Registry:
         calls = [{"tool": {"const": t.name}, "args": t.parameters} for t in self]
         return {"anyOf": [_object_schema(call, list(call)) for call in calls]}
 
+    def check(self, name: str, args: dict[str, Any]) -> Tool:
+        """The tool of that name; ToolError if there is none or the arguments misfit."""
+        if name not in self._tools:
+            known = ", ".join(self._tools)
+            raise ToolError(f"there is no tool {name!r:.40}, only {known}")
+        self._tools[name].check(args)
+        return self._tools[name]
+
     def run(self, name: str, args: dict[str, Any]) -> str:
         """What the tool returns, as text; ToolError whatever goes wrong inside it.
 
         Only KeyboardInterrupt passes through: whatever else a tool raises, be it no
         Exception, is its failure and not the end of the run.
         """
-        if name not in self._tools:
-            known = ", ".join(self._tools)
-            raise ToolError(f"there is no tool {name!r:.40}, only {known}")
-        tool = self._tools[name]
-        tool.check(args)
+        tool = self.check(name, args)
         try:
             return str(tool.function(**args))
         except KeyboardInterrupt:

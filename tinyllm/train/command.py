@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
@@ -21,7 +20,7 @@ from tinyllm.train import corpus
 from tinyllm.train.backward import Weights, loss_and_gradients
 from tinyllm.train.loop import CHECKPOINT, MIXES, RECIPES, Recipe, batch, fit
 from tinyllm.train.operations import Array
-from tinyllm.whole import whole_file
+from tinyllm.whole import whole_file, writable
 
 TOKENIZER_SEED, CORPUS_SEED, FRESH_SEED = 0, 1, 2
 LARGEST_STEPS = 100_000  # the corpus, made before the first step, is in memory
@@ -88,21 +87,6 @@ def recipe_of(name: str, steps: int | None = None) -> Recipe:
         raise UsageError(f"{steps} steps are too many: give {LARGEST_STEPS} or fewer")
     recipe = RECIPES[name]
     return recipe if steps is None else replace(recipe, steps=steps, restarts=())
-
-
-def writable(folder: str | os.PathLike[str]) -> Path:
-    """The folder, made if need be; UsageError if no file can be put there."""
-    path = Path(folder)
-    if not os.fspath(folder):
-        raise UsageError('the folder\'s name is empty: name one, or "." for this one')
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path):
-            return path
-    except OSError as error:
-        raise UsageError(
-            f"{path} cannot be written ({error.strerror}): name another folder"
-        ) from error
 
 
 def _train(name: str, recipe: Recipe, folder: Path, out: TextIO | None) -> None:

@@ -22,6 +22,7 @@ from tinyllm.agent.trace import Trace
 from tinyllm.train.tasks import Task, make
 
 Progress = Callable[[int], object]
+MAX_STEPS = 5  # of a run; no task needs more than 3
 HEADER = "family     solved         share   95 % interval"
 
 
@@ -95,15 +96,20 @@ def solved(task: Task, trace: Trace) -> bool:
     return trace.answer == task.answer and called >= {move.tool for move in task.moves}
 
 
+def tasks(family: str, n: int, seed: int) -> Iterator[Task]:
+    """The first `n` held-out tasks of `family`; more of them begin with the same."""
+    rng = random.Random(f"{family} {seed}")
+    for _ in range(n):
+        yield make(family, rng, held=True)
+
+
 def runs(
     backend: LocalBackend, family: str, n: int, seed: int
 ) -> Iterator[tuple[Task, Trace]]:
     """`n` held-out tasks of `family` and what the agent made of each."""
-    rng = random.Random(f"{family} {seed}")
-    for _ in range(n):
-        task = make(family, rng, held=True)
+    for task in tasks(family, n, seed):
         with TemporaryDirectory() as folder:
-            agent = Agent(backend, registry(task, Path(folder)), max_steps=5)
+            agent = Agent(backend, registry(task, Path(folder)), MAX_STEPS)
             yield task, agent.run(task.question)
 
 

@@ -71,10 +71,10 @@ Solve = Callable[[LocalBackend, str], Run]
 class _Unreset(LocalBackend):
     """A backend that never forgets by itself: what is shared, its session must find."""
 
-    def reset(self, seed: int | None = None) -> None:
+    def reset(self) -> None:
         """Do nothing but the first time, when there is no sampler yet."""
         if not hasattr(self, "sampler"):
-            super().reset(seed)
+            super().reset()
 
 
 def verify_cache(

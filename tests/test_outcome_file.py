@@ -1,0 +1,105 @@
+"""An ablation that was stopped goes on where it was, and never mixes measurements."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tinyllm.errors import ModelNotFoundError, UsageError
+from tinyllm.verify.ablation import ARMS, CONDITIONS, Outcome
+from tinyllm.verify.outcome_file import OutcomeFile, about
+
+ONE = Outcome("calc", 0, 2, 2, 2, True, True, False, 50, 130, 0.9, "answered")
+ABOUT = {"condition": "trained", "arm": "mask", "seed": 0}
+
+
+def filled(path, n=3):
+    """A file with n outcomes of a family, and those outcomes."""
+    kept = OutcomeFile(path, ABOUT)
+    for number in range(n):
+        kept.add(replace(ONE, number=number))
+    return kept.outcomes
+
+
+def test_what_was_added_is_there_again(tmp_path):
+    path = tmp_path / "a" / "x.jsonl"
+    found = filled(path)
+    again = OutcomeFile(path, ABOUT)
+    assert again.outcomes == found
+    assert (again.done("calc"), again.done("read")) == (3, 0)
+
+
+def test_a_file_cut_at_any_byte_gives_the_outcomes_whose_lines_are_whole(tmp_path):
+    path = tmp_path / "x.jsonl"
+    found = filled(path)
+    data = path.read_bytes()
+    ends = [i for i, byte in enumerate(data, start=1) if byte == ord("\n")]
+    for cut in range(len(data) + 1):
+        path.write_bytes(data[:cut])
+        kept = OutcomeFile(path, ABOUT)
+        n = max(0, sum(end <= cut for end in ends) - 1)
+        assert kept.outcomes == found[:n]
+        kept.add(ONE)
+        assert OutcomeFile(path, ABOUT).outcomes == [*found[:n], ONE]
+
+
+@pytest.mark.parametrize("key", ["condition", "arm", "seed"])
+def test_a_file_about_something_else_is_refused_and_left_alone(tmp_path, key):
+    path = tmp_path / "x.jsonl"
+    filled(path)
+    before = path.read_bytes()
+    with pytest.raises(UsageError, match=r"another measurement.*--out"):
+        OutcomeFile(path, ABOUT | {key: "other"})
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "text", ["{\n", "[]\n", "null\nnull\n", '{"a": 1}\n[1]\n', "\n\n"], ids=repr
+)
+def test_a_file_that_is_none_of_ours_is_refused(tmp_path, text):
+    path = tmp_path / "x.jsonl"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=r"x\.jsonl cannot be gone on with"):
+        OutcomeFile(path, ABOUT)
+    assert path.read_text() == text
+
+
+def test_a_line_with_a_foreign_field_is_refused(tmp_path):
+    path = tmp_path / "x.jsonl"
+    filled(path)
+    with path.open("a") as file:
+        file.write(json.dumps(ONE.to_json() | {"extra": 1}) + "\n")
+    with pytest.raises(UsageError, match="damaged"):
+        OutcomeFile(path, ABOUT)
+
+
+def test_without_a_path_nothing_is_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    kept = OutcomeFile(None, ABOUT)
+    kept.add(ONE)
+    assert kept.outcomes == [ONE]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_other_weights_are_another_measurement():
+    trained, stories = (
+        about(CONDITIONS[name], ARMS["mask"], 0) for name in ("trained", "story-only")
+    )
+    assert trained["weights"] != stories["weights"]
+    same = replace(CONDITIONS["story-only"], model=CONDITIONS["trained"].model)
+    assert about(same, ARMS["mask"], 0)["weights"] == trained["weights"]
+    with pytest.raises(ModelNotFoundError):
+        about(replace(same, model="no/such"), ARMS["mask"], 0)
+
+
+@given(st.lists(st.sampled_from(["calc", "read"]), max_size=6))
+def test_what_is_done_is_counted_by_family(families):
+    kept = OutcomeFile(None, ABOUT)
+    for family in families:
+        kept.add(replace(ONE, family=family))
+    assert kept.done("calc") == families.count("calc")
+    assert kept.done("read") == families.count("read")

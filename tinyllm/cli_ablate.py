@@ -1,0 +1,123 @@
+"""`tinyllm ablate`: the same held-out tasks with and without a grammar, counted."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tinyllm.errors import UsageError
+from tinyllm.progress import Progress
+
+if TYPE_CHECKING:
+    from tinyllm.engine import NumpyEngine
+    from tinyllm.verify.ablation import Arm, Condition
+    from tinyllm.verify.tally import Row
+
+REPORT, TABLE, PICTURE = "ablation.json", "ablation.txt", "ablation.png"
+
+
+def ablate_options(option: Any, positive: Callable[[str], int]) -> None:
+    """Declare the options of `tinyllm ablate`."""
+    option("--tasks", type=positive, default=5, help="tasks a family (5)")
+    about = "trained, story-only, unseen-tools, temperature-1 (these), early, smollm2"
+    option("--condition", action="append", help=f"may be repeated: {about}")
+    option("--arm", action="append", help="free, instructed, retry or mask (all)")
+    option("--family", action="append", help="only this one; may be repeated")
+    option("--early", metavar="FOLDER", help="the checkpoint of condition early")
+    option("--out", metavar="FOLDER", help="keep all outcomes there, and go on there")
+    option("--seed", type=int, default=0, help="chooses the tasks and the dice (0)")
+    option("--json", action="store_true", help="print JSON for programs")
+
+
+def run_ablate(args: argparse.Namespace) -> int:
+    """Measure what a grammar gives: four ways to a call, on held-out tasks."""
+    from tinyllm.verify.tally import costs, table
+    from tinyllm.whole import writable
+
+    out = writable(args.out) if args.out else None
+    rows = _measured(args, out)
+    text = f"{table(rows)}\n\n{costs(rows)}"
+    plain = json.dumps([row.to_json() for row in rows], indent=1)
+    if out is not None:
+        (out / REPORT).write_text(plain + "\n", encoding="utf-8")
+        (out / TABLE).write_text(text + "\n", encoding="utf-8")
+        _draw(rows, out / PICTURE)
+    print(plain if args.json else text)
+    return 0
+
+
+def _measured(args: argparse.Namespace, out: Path | None) -> list[Row]:
+    """A row for each arm under each condition that was asked for, in their order."""
+    import tinyllm
+    from tinyllm.train.tasks import FAMILIES
+    from tinyllm.verify.ablation import ARMS, USUAL, chosen
+
+    arms = chosen("arm", ARMS, args.arm or list(ARMS))
+    families = chosen("family", {f: f for f in FAMILIES}, args.family or list(FAMILIES))
+    usual = [*USUAL, "early"] if args.early else list(USUAL)
+    rows = []
+    for condition in _conditions(args.condition or usual, args.early):
+        lm = tinyllm.load(condition.model)
+        for arm in arms:
+            rows.append(_row(lm, condition, arm, families, args, out))
+    return rows
+
+
+def _conditions(names: Sequence[str], early: str | None) -> list[Condition]:
+    """The conditions of these names; the early one needs its folder."""
+    from tinyllm.verify.ablation import CONDITIONS, chosen
+
+    found = chosen("condition", CONDITIONS, list(names))
+    if early is None and any(not condition.model for condition in found):
+        raise UsageError(
+            "condition early needs a checkpoint: make one with `tinyllm train agent "
+            "--steps 300 --out early` (10 minutes) and add --early early"
+        )
+    return [c if c.model else replace(c, model=early) for c in found]
+
+
+def _row(
+    lm: NumpyEngine,
+    condition: Condition,
+    arm: Arm,
+    families: Sequence[str],
+    args: argparse.Namespace,
+    out: Path | None,
+) -> Row:
+    """One arm under one condition: what the file lacks is measured."""
+    from tinyllm.verify.ablation import outcomes
+    from tinyllm.verify.outcome_file import OutcomeFile, about
+    from tinyllm.verify.tally import row
+
+    path = out and out / f"{condition.name}-{arm.name}.jsonl"
+    kept = OutcomeFile(path, about(condition, arm, args.seed))
+    total = sum(max(args.tasks, kept.done(family)) for family in families)
+    with Progress(total, f"{condition.name}, {arm.name}", "tasks") as progress:
+        done = sum(kept.done(family) for family in families)
+        progress.update(done)
+        for family in families:
+            first = kept.done(family)
+            for outcome in outcomes(
+                lm, condition, arm, family, args.tasks, args.seed, first
+            ):
+                kept.add(outcome)
+                done += 1
+                progress.update(done)
+    n = min(kept.done(family) for family in families)
+    counted = [o for o in kept.outcomes if o.family in families and o.number < n]
+    return row(condition.name, arm.name, counted)
+
+
+def _draw(rows: Sequence[Row], path: Path) -> None:
+    """Write the picture, where there is matplotlib to draw it."""
+    try:
+        from tinyllm.widgets import ablation, picture
+    except ImportError:
+        print(f"no {path.name}: it needs matplotlib and IPython", file=sys.stderr)
+        return
+    path.write_bytes(picture.png(ablation.draw(rows)))

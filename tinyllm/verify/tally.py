@@ -1,0 +1,107 @@
+"""Outcomes counted: a `Row` for each condition and arm, as a table and as JSON.
+
+`row(condition, arm, outcomes)` counts; `table(rows)` and `costs(rows)` are what a
+reader sees; `Row.to_json` and `from_json` go through a file and back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from typing import Any
+
+from tinyllm.verify.ablation import Outcome
+from tinyllm.verify.held_out import wilson
+
+# What is counted, with how the table heads it: the first two are syntax.
+METRICS = {
+    "parsed": "parsed",
+    "valid": "valid",
+    "right_tool": "right tool",
+    "right_args": "right args",
+    "solved": "solved",
+}
+SYNTAX = ("parsed", "valid")
+
+
+@dataclass(frozen=True)
+class Row:
+    """How many of `tasks` did each of METRICS, and what a task cost on average."""
+
+    condition: str
+    arm: str
+    tasks: int
+    counts: dict[str, int]
+    tokens: float
+    forwarded: float
+    mass_kept: float | None
+
+    def share(self, metric: str) -> float:
+        """The share of tasks, 0 to 1."""
+        return self.counts[metric] / self.tasks
+
+    def interval(self, metric: str) -> tuple[float, float]:
+        """The 95 % interval of the share. Source: Wilson 1927."""
+        return wilson(self.counts[metric], self.tasks)
+
+    def to_json(self) -> dict[str, Any]:
+        """The row as a plain dict, intervals included."""
+        intervals = {m: [round(x, 4) for x in self.interval(m)] for m in METRICS}
+        return asdict(self) | {"intervals": intervals}
+
+    @classmethod
+    def from_json(cls, plain: dict[str, Any]) -> Row:
+        """The row that `to_json` wrote."""
+        return cls(**{k: v for k, v in plain.items() if k != "intervals"})
+
+
+def row(condition: str, arm: str, outcomes: Sequence[Outcome]) -> Row:
+    """The outcomes of one arm under one condition, counted; there must be some."""
+    n = len(outcomes)
+    masses = [o.mass_kept for o in outcomes if o.mass_kept is not None]
+    return Row(
+        condition=condition,
+        arm=arm,
+        tasks=n,
+        counts={m: sum(bool(getattr(o, m)) for o in outcomes) for m in METRICS},
+        tokens=round(sum(o.tokens for o in outcomes) / n, 1),
+        forwarded=round(sum(o.forwarded for o in outcomes) / n, 1),
+        mass_kept=round(sum(masses) / len(masses), 4) if masses else None,
+    )
+
+
+def table(rows: Sequence[Row]) -> str:
+    """The shares as text, in percent, each with its 95 % interval."""
+    heads = "".join(f"{head:>14}" for head in METRICS.values())
+    lines = [f"{'':12}{'tasks':>6}{heads}"]
+    for condition, found in groupby(rows, key=lambda r: r.condition):
+        lines.append(condition)
+        for r in found:
+            shares = "".join(f" {_share(r, metric):>13}" for metric in METRICS)
+            lines.append(f"  {r.arm:10}{r.tasks:>6}{shares}")
+    return "\n".join(lines)
+
+
+def costs(rows: Sequence[Row]) -> str:
+    """What a task cost on average, and the probability the mask left, as text."""
+    lines = [f"{'':17}{'tokens':>9}{'forwarded':>11}{'mass kept':>11}"]
+    for condition, found in groupby(rows, key=lambda r: r.condition):
+        lines.append(condition)
+        for r in found:
+            mass = "-" if r.mass_kept is None else f"{r.mass_kept:.1%}"
+            lines.append(f"  {r.arm:15}{r.tokens:>9.1f}{r.forwarded:>11.1f}{mass:>11}")
+    return "\n".join(lines)
+
+
+def _share(found: Row, metric: str) -> str:
+    """A share in percent with its interval; 100 without decimals means all.
+
+    >>> _share(Row("c", "a", 500, {"solved": 476}, 0, 0, None), "solved")
+    '95.2 (93-97)'
+    """
+    low, high = (100 * bound for bound in found.interval(metric))
+    percent = 100 * found.share(metric)
+    # 3999 of 4000 are no 100.0
+    shown = f"{percent:.0f}" if percent in (0, 100) else f"{min(percent, 99.9):.1f}"
+    return f"{shown} ({low:.0f}-{high:.0f})"
