@@ -108,7 +108,7 @@ class ScriptedSession:
         self.forwarded += len(new)
         self.trace.append((name, self.length, len(new)))
         logits = np.zeros(ByteTokenizer.vocab_size, dtype=np.float32)
-        logits[self._line.pop(0) if self._line else EOS] = 9.0
+        logits[self._line.pop(0) if self._line else EOS] = 30.0
         return logits
 
 

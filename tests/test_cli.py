@@ -45,6 +45,40 @@ def test_json_holds_the_same_run(capsys):
     assert found["steps"][0]["legal_min"] >= 1
 
 
+def test_json_lines_are_a_line_a_step_and_the_end(capsys):
+    code, out, _ = run(capsys, "agent", QUESTION, "--json-lines")
+    *steps, end = map(json.loads, out.splitlines())
+    assert code == 0
+    assert [step["step"] for step in steps] == [1, 2]
+    assert end == {"task": QUESTION, "answer": "1018039", "reason": "answered"}
+
+
+def test_all_tools_can_list_the_files(capsys, tmp_path):
+    (tmp_path / "notes.txt").write_text("x", encoding="utf-8")
+    task = ("agent", "Which files are there?", "--root", str(tmp_path))
+    _, out, _ = run(capsys, *task, "--all-tools")
+    assert "ANSWER: notes.txt" in out
+    _, out, _ = run(capsys, *task)
+    assert "list_files" not in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--api-key-env", "TINYLLM_NO_SUCH"), "TINYLLM_NO_SUCH is not set"),
+        (("--no-grammar",), "--no-grammar"),
+    ],
+)
+def test_options_that_do_not_suit_a_server_are_exit_code_2(
+    capsys, arguments, message, monkeypatch
+):
+    monkeypatch.delenv("TINYLLM_NO_SUCH", raising=False)
+    url = "http://127.0.0.1:9/v1"
+    code, _, err = run(capsys, "agent", QUESTION, "--server", url, *arguments)
+    assert code == 2
+    assert message in err
+
+
 def test_the_root_is_where_files_are_read(capsys, tmp_path):
     (tmp_path / "notes.txt").write_text(
         "Lily hid a blue kite in the garden.\n", encoding="utf-8"

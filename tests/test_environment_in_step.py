@@ -25,10 +25,11 @@ def environment():
     return yaml.safe_load((ROOT / "environment.yml").read_text())
 
 
-def test_environment_yml_has_the_bounds_of_the_core_and_the_notebooks(
+def test_environment_yml_has_the_bounds_of_the_core_notebooks_and_http_backend(
     project, environment
 ):
-    asked = project["dependencies"] + project["optional-dependencies"]["notebooks"]
+    extras = project["optional-dependencies"]
+    asked = project["dependencies"] + extras["notebooks"] + extras["http"]
     wanted = {}
     for requirement in map(Requirement, asked):
         name = CONDA_NAMES.get(requirement.name, requirement.name)

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scripted_lm import BOS, EOS, PAD, ByteTokenizer, ScriptedLM, call, spelled
+from scripted_lm import (
+    BOS,
+    EOS,
+    PAD,
+    ByteTokenizer,
+    ScriptedLM,
+    call,
+    spelled,
+    untrained_lm,
+)
 
 from tinyllm.agent import tools
 from tinyllm.agent.local import LocalBackend
@@ -211,3 +220,61 @@ def test_reset_makes_the_next_run_as_the_first():
     first = backend.thought(PROMPT)
     backend.reset()
     assert backend.thought(PROMPT) == first
+
+
+def test_the_mass_kept_is_the_mean_over_the_call_of_what_was_legal():
+    lm = ScriptedLM(ADD)
+    slot = LocalBackend(lm, TWO, keep_choices=True).call(PROMPT)
+    masses = [choice.mass_kept for choice in slot.choices]
+    assert slot.mass_kept == pytest.approx(sum(masses) / len(masses))
+    assert 0.9 < slot.mass_kept <= 1
+    unwilling = LocalBackend(ScriptedLM("no" * 60), TWO).call(PROMPT)
+    assert unwilling.mass_kept < 0.9
+    assert LocalBackend(ScriptedLM("hm\n"), TWO).thought(PROMPT).mass_kept is None
+
+
+def test_a_free_call_that_does_not_parse_is_asked_again_and_all_of_it_is_paid_for():
+    lm = ScriptedLM("no\n", "nay\n", ADD + "\n", ADD + "\n")
+    backend = LocalBackend(lm, TWO, constrain=False, attempts=4)
+    slot = backend.call(PROMPT)
+    assert (slot.text, slot.attempts) == (ADD, 3)
+    assert slot.token_ids == tuple(spelled(ADD))
+    assert slot.tokens == backend.tokens == 2 + 3 + len(ADD)
+    assert slot.forwarded == lm.only.forwarded
+    assert slot.reused == 2 * (len(PROMPT) - 1)
+    assert (backend.calls, backend.parsed) == (1, 1)
+
+
+def test_the_last_reply_is_kept_where_none_parses():
+    lm = ScriptedLM("no\n", "nay\n", "nix\n")
+    slot = LocalBackend(lm, TWO, constrain=False, attempts=2).call(PROMPT)
+    assert (slot.text, slot.attempts) == ("nay", 2)
+
+
+def test_a_call_that_may_be_tried_again_is_told_whole_at_the_end():
+    pieces: list[str] = []
+    lm = ScriptedLM("no\n", ADD + "\n")
+    backend = LocalBackend(lm, TWO, constrain=False, attempts=2)
+    backend.call(PROMPT, pieces.append)
+    assert pieces == [ADD]
+
+
+def test_a_second_try_is_not_the_first_again():
+    lm = untrained_lm(1024)
+    one, four = (
+        LocalBackend(lm, TWO, constrain=False, attempts=n).call(PROMPT) for n in (1, 4)
+    )
+    assert one.attempts == 1
+    assert four.attempts == 4
+    assert four.text != one.text
+
+
+def test_a_call_under_a_grammar_needs_no_second_try():
+    backend = LocalBackend(ScriptedLM("no" * 99, ADD), TWO, attempts=4)
+    assert backend.call(PROMPT).attempts == 1
+
+
+@pytest.mark.parametrize("attempts", [0, -1, 1.5, None, True])
+def test_senseless_attempts_are_refused_by_name(attempts):
+    with pytest.raises(UsageError, match="attempts"):
+        LocalBackend(ScriptedLM(), TWO, attempts=attempts)

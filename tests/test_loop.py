@@ -8,10 +8,12 @@ import pytest
 from scripted_lm import BOS, EOS, ScriptedLM, call, spelled, untrained_lm
 
 from tinyllm.agent import protocol, tools
+from tinyllm.agent.backend import Slot
 from tinyllm.agent.local import LocalBackend
 from tinyllm.agent.loop import Agent
 from tinyllm.agent.protocol import observation_literal
 from tinyllm.agent.tools import Registry
+from tinyllm.agent.trace import Step
 from tinyllm.errors import UsageError
 
 ADD = call("calc", expression="4871*209")
@@ -346,3 +348,106 @@ def test_a_task_that_is_no_text_is_refused(task):
 def test_an_option_of_the_wrong_kind_is_refused_by_name(options):
     with pytest.raises(UsageError, match=next(iter(options))):
         Agent(ScriptedLM(), **options)
+
+
+class Clock:
+    """A clock that goes on by one with each look, or as told."""
+
+    def __init__(self, step: float = 1.0) -> None:
+        self.now, self.step = 0.0, step
+
+    def __call__(self) -> float:
+        self.now += self.step
+        return self.now
+
+
+def test_a_run_ends_when_its_time_is_up_even_within_a_slot():
+    lm = ScriptedLM("hm\n", ADD, "hm\n", DONE)
+    reasons = {}
+    for seconds in range(1, 160):
+        lm = ScriptedLM("hm\n", ADD, "hm\n", DONE)
+        trace = Agent(lm, TWO, max_seconds=seconds, clock=Clock()).run("x")
+        reasons[seconds] = trace.reason
+        assert len(trace.steps) <= 2
+        if trace.reason == "time_up":
+            assert trace.answer is None
+            assert str(trace).endswith("STOPPED: time_up")
+    assert reasons[1] == "time_up"
+    assert reasons[159] == "answered"
+    assert list(reasons.values()) == sorted(reasons.values(), reverse=True)
+
+
+def test_what_a_tool_returned_in_time_is_kept_and_the_session_lives_on():
+    clock = Clock(0)
+
+    def slow() -> str:
+        """Take an hour."""
+        clock.now += 3600
+        return "done"
+
+    registry = Registry([slow, tools.answer])
+    lm = ScriptedLM("hm\n", call("slow"), "hm\n", DONE)
+    agent = Agent(lm, registry, max_seconds=60, clock=clock)
+    trace = agent.run("x")
+    assert (trace.reason, trace.steps[0].observation) == ("time_up", "done")
+    assert agent.run("x").answer == "1018039"
+
+
+def test_no_limit_of_time_never_looks_at_the_clock():
+    def broken() -> float:
+        raise AssertionError("nobody asked")
+
+    lm = ScriptedLM("hm\n", DONE)
+    assert Agent(lm, TWO, max_seconds=None, clock=broken).run("x").answer == "1018039"
+
+
+@pytest.mark.parametrize("seconds", [0, -1, "3", True, float("nan")])
+def test_a_senseless_limit_of_time_is_refused(seconds):
+    with pytest.raises(UsageError, match="max_seconds"):
+        Agent(ScriptedLM(), TWO, max_seconds=seconds)
+
+
+def test_an_instruction_is_one_line_between_tools_and_task():
+    lm = ScriptedLM("hm\n", DONE)
+    trace = Agent(lm, TWO, instruction="be\nbrief").run("x")
+    text = lm.tokenizer.decode(trace.token_ids)
+    assert text.splitlines()[:3] == [
+        "TOOLS: calc(expression) answer(text)",
+        "FORMAT: be brief",
+        "TASK: x",
+    ]
+    lm = ScriptedLM("hm\n", DONE)
+    assert "FORMAT" not in lm.tokenizer.decode(Agent(lm, TWO).run("x").token_ids)
+
+
+def test_json_lines_are_a_line_a_step_and_one_for_the_end():
+    trace, _ = free("h\u2028m", ADD, "hm", call("answer", text="a\u2028b"))
+    lines = trace.json_lines().splitlines()
+    first, second, end = map(json.loads, lines)
+    assert (first["step"], second["step"]) == (1, 2)
+    assert first["args"] == {"expression": "4871*209"}
+    assert second["answer"] == end["answer"] == "a\u2028b"
+    assert end == {"task": "t", "answer": "a\u2028b", "reason": "answered"}
+
+
+def test_a_step_says_how_many_replies_it_took():
+    lm = ScriptedLM("hm\n", "no\n", DONE + "\n")
+    trace = Agent(lm, TWO, constrain=False, attempts=3).run("x")
+    assert trace.steps[0].attempts == 2
+    assert ", 2 attempts]" in str(trace)
+    assert trace.steps[0].to_json()["attempts"] == 2
+
+
+def test_the_mass_a_mask_left_stands_in_the_json_of_a_step():
+    lm = ScriptedLM("hm\n", DONE)
+    step = Agent(lm, TWO).run("x").steps[0]
+    assert step.to_json()["mass_kept"] == round(step.mass_kept, 4)
+    trace, _ = free("hm", DONE)
+    assert trace.steps[0].to_json()["mass_kept"] is None
+
+
+def test_counts_a_server_does_not_give_are_not_known():
+    one, two = Slot((), "hm", tokens=3), Slot((), DONE, tokens=None, constrained=True)
+    step = Step((one, two), "answer", {"text": "5"}, answer="5")
+    assert (step.tokens, step.forwarded) == (None, 0)
+    assert "[? tokens, constrained by the server, forwarded 0" in str(step)

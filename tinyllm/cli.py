@@ -23,7 +23,9 @@ from tinyllm.version import __version__
 EXAMPLES = """examples:
   tinyllm agent "What is 4871 * 209?"
   tinyllm agent "Read notes.txt." --root notebooks/data
+  tinyllm agent "Which files are there?" --root notebooks/data --all-tools
   tinyllm agent "What is 4871 * 209?" --no-grammar --json
+  tinyllm agent "What is 2 + 2?" --server http://127.0.0.1:8000/v1 --model NAME
   tinyllm generate "Once upon a time" --temperature 0.8 --seed 3
   tinyllm evaluate --tasks 50
   tinyllm ablate --tasks 5
@@ -42,22 +44,40 @@ tokenizer.json, a .gguf file, or a llama2.c .bin beside its tokenizer.bin.
 def run_agent(args: argparse.Namespace) -> int:
     """Solve one task and show how: thoughts, calls, observations and their cost."""
     import tinyllm
+    from tinyllm.agent import tools
     from tinyllm.agent.protocol import clean_task
-    from tinyllm.agent.tools import default
 
     clean_task(args.task)  # an empty task is no reason to load a model
-    lm = tinyllm.load(args.model, tokenizer=args.tokenizer)
-    options = {"temperature": args.temperature, "constrain": not args.no_grammar}
-    agent = tinyllm.Agent(
-        lm, default(args.root), args.max_steps, seed=args.seed, **options
-    )
+    registry = (tools.every if args.all_tools else tools.default)(args.root)
+    backend, options = _backend(args)
+    agent = tinyllm.Agent(backend, registry, args.max_steps, **options)
     trace = agent.run(args.task)
     if args.json:
         print(json.dumps(trace.to_json(), ensure_ascii=False, indent=2))
+    elif args.json_lines:
+        print(trace.json_lines(), end="")
     else:
         print(trace)
         print(f"ANSWER: {trace.answer}" if trace.answer is not None else "NO ANSWER")
     return 0 if trace.answer is not None else 1
+
+
+def _backend(args: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
+    """The model, or the server's backend, with the options for Agent."""
+    import tinyllm
+
+    sampling = {"temperature": args.temperature, "seed": args.seed}
+    if args.server is None:
+        lm = tinyllm.load(args.model, tokenizer=args.tokenizer)
+        return lm, sampling | {"constrain": not args.no_grammar}
+    from tinyllm.agent.http import HttpBackend
+
+    key = os.environ.get(args.api_key_env) if args.api_key_env else None
+    if args.api_key_env and not key:
+        raise UsageError(f"--api-key-env: the variable {args.api_key_env} is not set")
+    if args.no_grammar:
+        raise UsageError("--no-grammar is for models here: a server has its own")
+    return HttpBackend(args.server, args.model, api_key=key, **sampling), {}
 
 
 def run_generate(args: argparse.Namespace) -> int:
@@ -180,7 +200,12 @@ def _agent_options(option: Any) -> None:
     option("task", help="what to do, one line")
     option("--root", default=".", help="the folder that read_file may read (.)")
     option("--max-steps", type=positive, default=8, help="give up after so many (8)")
+    option("--all-tools", action="store_true", help="list_files and remember as well")
     option("--no-grammar", action="store_true", help="let the model write calls freely")
+    option("--server", metavar="URL", help="ask --model of an OpenAI-compatible server")
+    option("--api-key-env", metavar="NAME", help="the variable that holds its key")
+    about = "print a line of JSON a step, and one for the end"
+    option("--json-lines", action="store_true", help=about)
     _sampling_options(option)
 
 

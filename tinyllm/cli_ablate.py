@@ -40,7 +40,14 @@ def run_ablate(args: argparse.Namespace) -> int:
     from tinyllm.whole import writable
 
     out = writable(args.out) if args.out else None
-    rows = _measured(args, out)
+    try:
+        rows = _measured(args, out)
+    except KeyboardInterrupt:
+        if out is not None:
+            print(
+                f"{out} is kept: the same command goes on from there", file=sys.stderr
+            )
+        raise
     text = f"{table(rows)}\n\n{costs(rows)}"
     plain = json.dumps([row.to_json() for row in rows], indent=1)
     if out is not None:
@@ -69,7 +76,8 @@ def _measured(args: argparse.Namespace, out: Path | None) -> list[Row]:
 
 
 def _conditions(names: Sequence[str], early: str | None) -> list[Condition]:
-    """The conditions of these names; the early one needs its folder."""
+    """The conditions of these names, whose models are all there."""
+    from tinyllm.checkpoint.find import find
     from tinyllm.verify.ablation import CONDITIONS, chosen
 
     found = chosen("condition", CONDITIONS, list(names))
@@ -78,7 +86,10 @@ def _conditions(names: Sequence[str], early: str | None) -> list[Condition]:
             "condition early needs a checkpoint: make one with `tinyllm train agent "
             "--steps 300 --out early` (10 minutes) and add --early early"
         )
-    return [c if c.model else replace(c, model=early) for c in found]
+    made = [c if c.model else replace(c, model=early) for c in found]
+    for condition in made:
+        find(condition.model)
+    return made
 
 
 def _row(

@@ -21,7 +21,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = "tinyllm-notebooks"
 OLDEST = "3.11.0"
-EXTRAS = ("notebooks", "oracles", "test", "lint", "judges")
+EXTRAS = ("notebooks", "http", "oracles", "test", "lint", "judges")
 HEADER = """\
 # The versions that `make setup` and `make judges` install, for Python 3.11 to 3.13.
 # Written by `make constraints`; the bounds are in pyproject.toml.

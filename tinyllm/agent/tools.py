@@ -1,11 +1,11 @@
 """What an agent can do: tools made from typed Python functions, and a registry of them.
 
-Public: `Tool`, `Registry`, `default`, and the tools `calc`, `read_file`, `list_files`,
-`remember`, `answer`.
+Public: `Tool`, `Registry`, `default`, `every`, and the tools `calc`, `read_file`,
+`list_files`, `remember`, `answer`.
 
 The JSON Schema of a tool is read off its signature with `inspect`: four types are
-enough for a course, so no validation library is needed. A tool that fails is no
-exception for the loop but an observation "error: …", to which the model can react.
+enough for a course, and pydantic would be a dependency of the core. A tool that fails
+is no exception for the loop but an observation "error: …": the model can react to it.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ __all__ = [
     "answer",
     "calc",
     "default",
+    "every",
     "list_files",
     "read_file",
     "remember",
@@ -218,6 +219,12 @@ def remember(notes: list[str] | None = None) -> Tool:
 def default(root: str | Path = ".") -> Registry:
     """The registry of calc, read_file (inside the root) and answer."""
     return Registry([calc, read_file(root), answer])
+
+
+def every(root: str | Path = ".", notes: list[str] | None = None) -> Registry:
+    """The registry of all five: list_files and remember (into `notes`) as well."""
+    files = [read_file(root), list_files(root)]
+    return Registry([calc, *files, remember(notes), answer])
 
 
 def _parameters(function: Callable[..., object]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from tinyllm.agent.backend import Count, Slot, total
 from tinyllm.agent.protocol import observation_literal, one_line_json
 
 _SHOWN = ("thought", "call", "tool", "args", "observation", "answer")
-_COUNTED = ("tokens", "forwarded", "reused", "legal_min", "mass_kept", "forced")
+_COUNTED = ("tokens", "forwarded", "reused", "legal_min", "mass_kept", "forced", "attempts")
 
 
 @dataclass(frozen=True)

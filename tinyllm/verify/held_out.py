@@ -69,9 +69,7 @@ def registry(task: Task, folder: Path) -> tools.Registry:
     """The tools of `task` in its order: the package's own, the others as scripted."""
     for name, text in task.files.items():
         (folder / name).write_text(text, encoding="utf-8")
-    files = [tools.read_file(folder), tools.list_files(folder)]
-    real = tools.Registry([tools.calc, *files, tools.remember(), tools.answer])
-    own = {tool.name: tool for tool in real}
+    own = {tool.name: tool for tool in tools.every(folder)}
     replies = {move.tool: move.observation or "" for move in task.moves}
     return tools.Registry(
         own.get(name) or scripted(name, arguments, replies.get(name, ""))
