@@ -281,3 +281,18 @@ def test_the_registry_of_the_command_line_is_the_default_one(monkeypatch, capsys
     )
     run(capsys, "agent", QUESTION)
     assert set(seen) == {"calc(expression) read_file(path) answer(text)"}
+
+
+def test_steps_are_printed_although_the_run_is_interrupted(capsys, monkeypatch):
+    real, asked = Registry.run, []
+
+    def second_time(self, name, args):
+        asked.append(name)
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+        return real(self, name, args)
+
+    monkeypatch.setattr(Registry, "run", second_time)
+    code, out, _ = run(capsys, "agent", QUESTION)
+    assert code == 130
+    assert out.splitlines()[-1] == 'OBSERVATION: "1018039"'

@@ -451,3 +451,14 @@ def test_counts_a_server_does_not_give_are_not_known():
     step = Step((one, two), "answer", {"text": "5"}, answer="5")
     assert (step.tokens, step.forwarded) == (None, 0)
     assert "[? tokens, constrained by the server, forwarded 0" in str(step)
+
+
+def test_each_step_is_told_when_it_is_done_and_before_the_next_begins():
+    told: list[object] = []
+    lm = ScriptedLM("hm\n", ADD, "hm\n", DONE)
+    trace = Agent(lm, TWO).run("x", lambda kind, _: told.append(kind), told.append)
+    assert [x for x in told if isinstance(x, Step)] == list(trace.steps)
+    first = told.index(trace.steps[0])
+    assert told[first - 1] == "observation"
+    assert told[first + 1] == "thought"
+    assert told[-1] == trace.steps[1]

@@ -12,13 +12,17 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from itertools import count
+from typing import TYPE_CHECKING, Any
 
 from tinyllm.cli_ablate import ablate_options, run_ablate
 from tinyllm.cli_models import models_options, run_models
 from tinyllm.cli_verify import run_verify, verify_options
 from tinyllm.errors import TinyllmError, UsageError
 from tinyllm.version import __version__
+
+if TYPE_CHECKING:
+    from tinyllm.agent.trace import Step
 
 EXAMPLES = """examples:
   tinyllm agent "What is 4871 * 209?"
@@ -51,14 +55,23 @@ def run_agent(args: argparse.Namespace) -> int:
     registry = (tools.every if args.all_tools else tools.default)(args.root)
     backend, options = _backend(args)
     agent = tinyllm.Agent(backend, registry, args.max_steps, **options)
-    trace = agent.run(args.task)
+    number = count(1)
+
+    def show(step: Step) -> None:
+        """Print a step at once: with a large model the next one takes a while."""
+        if args.json_lines:
+            print(step.json_line(next(number)), end="", flush=True)
+        elif not args.json:
+            print(step, flush=True)
+
+    trace = agent.run(args.task, on_step=show)
+    answer = "NO ANSWER" if trace.answer is None else f"ANSWER: {trace.answer}"
     if args.json:
         print(json.dumps(trace.to_json(), ensure_ascii=False, indent=2))
     elif args.json_lines:
-        print(trace.json_lines(), end="")
+        print(trace.json_end(), end="")
     else:
-        print(trace)
-        print(f"ANSWER: {trace.answer}" if trace.answer is not None else "NO ANSWER")
+        print("\n".join(filter(None, [trace.end(), answer])))
     return 0 if trace.answer is not None else 1
 
 

@@ -24,6 +24,7 @@ from tinyllm.agent.trace import Step, Trace
 from tinyllm.errors import ContextFullError, ProtocolError, ToolError, UsageError
 
 OnEvent = Callable[[str, str], object]
+OnStep = Callable[[Step], object]
 MAX_SECONDS = 600.0  # a run that takes longer is a run that nobody waits for
 
 
@@ -66,11 +67,17 @@ class Agent:
         self.max_seconds = max_seconds
         self.clock = clock
 
-    def run(self, task: str, on_event: OnEvent | None = None) -> Trace:
+    def run(
+        self,
+        task: str,
+        on_event: OnEvent | None = None,
+        on_step: OnStep | None = None,
+    ) -> Trace:
         """The trace of solving the task; starts from an empty session each time.
 
         `on_event(kind, text)` gets kind "thought" and "call" with the text piece by
-        piece (the first is empty), and "observation" with the whole literal.
+        piece (the first is empty), and "observation" with the whole literal;
+        `on_step` gets each step when it is done.
         UsageError if the task is empty or does not fit into the context, or if no tool
         could end the run.
         """
@@ -82,6 +89,8 @@ class Agent:
         while not reason:
             try:
                 steps.append(self._step(token_ids, tell))
+                if on_step is not None:
+                    on_step(steps[-1])
                 reason = self._ended(steps)
             except ContextFullError:
                 reason = "context_full"

@@ -10,7 +10,15 @@ from tinyllm.agent.backend import Count, Slot, total
 from tinyllm.agent.protocol import observation_literal, one_line_json
 
 _SHOWN = ("thought", "call", "tool", "args", "observation", "answer")
-_COUNTED = ("tokens", "forwarded", "reused", "legal_min", "mass_kept", "forced", "attempts")
+_COUNTED = (
+    "tokens",
+    "forwarded",
+    "reused",
+    "legal_min",
+    "mass_kept",
+    "forced",
+    "attempts",
+)
 
 
 @dataclass(frozen=True)
@@ -78,6 +86,10 @@ class Step:
         mass = plain["mass_kept"]
         return plain | {"mass_kept": None if mass is None else round(mass, 4)}
 
+    def json_line(self, number: int) -> str:
+        """The step as a line of JSON, with its number and a line break."""
+        return one_line_json({"step": number} | self.to_json()) + "\n"
+
     def __str__(self) -> str:
         legal = f"legal min {self.legal_min}"
         if self.legal_min is None:
@@ -124,13 +136,20 @@ class Trace:
 
     def json_lines(self) -> str:
         """The run as JSON lines: one a step, numbered from 1, and one for the end."""
+        lines = [step.json_line(i) for i, step in enumerate(self.steps, start=1)]
+        return "".join([*lines, self.json_end()])
+
+    def json_end(self) -> str:
+        """The last of the JSON lines: task, answer and reason."""
         end = {"task": self.task, "answer": self.answer, "reason": self.reason}
-        steps = [{"step": i} | s.to_json() for i, s in enumerate(self.steps, start=1)]
-        return "".join(one_line_json(x) + "\n" for x in [*steps, end])
+        return one_line_json(end) + "\n"
+
+    def end(self) -> str:
+        """Why the run stopped, as a line, or "" if it was answered."""
+        return "" if self.reason == "answered" else f"STOPPED: {self.reason}"
 
     def __str__(self) -> str:
-        stopped = [] if self.reason == "answered" else [f"STOPPED: {self.reason}"]
-        return "\n".join([*map(str, self.steps), *stopped])
+        return "\n".join(filter(None, [*map(str, self.steps), self.end()]))
 
 
 def _known(count: Count) -> int | str:

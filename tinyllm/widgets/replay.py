@@ -1,0 +1,162 @@
+"""Look at a run of the agent again: step by step, with the mask of each token.
+
+`viewer(trace, tokenizer)` is a slider over all tokens of the run, with buttons for the
+steps and one that plays it; its static twins are `still(trace, tokenizer, at)`, a
+picture, and `told` with the same arguments, the same in words. `at` counts the
+`moments(trace)` from 0. The trace must have kept its choices:
+`tinyllm.Agent(lm, tools, keep_choices=True).run(task)`.
+"""
+
+from __future__ import annotations
+
+from html import escape
+from itertools import accumulate, pairwise
+from typing import Any
+
+import ipywidgets as widgets
+from IPython.display import Image
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from tinyllm.agent.trace import Trace
+from tinyllm.widgets import mask
+from tinyllm.widgets import picture as look
+from tinyllm.widgets.mask_explorer import LOOKS as MASK_LOOKS
+from tinyllm.widgets.mask_words import WIDE
+from tinyllm.widgets.replay_words import (
+    DRAWN,
+    MARKS,
+    Moment,
+    account,
+    listed,
+    looked_at,
+    marked,
+    moment_of,
+    moments,
+    named,
+    row,
+    told,
+)
+
+__all__ = ["Moment", "draw", "moments", "still", "told", "viewer"]
+
+LEGEND = {"": "as the model wanted"} | {k: f"{k} {v}" for k, v in MARKS.items()}
+LOOKS = MASK_LOOKS | {
+    DRAWN: {"facecolor": "white", "edgecolor": look.GREEN, "hatch": "----"}
+}
+PLACES = (0, 20, 42, 61)  # of the legend's entries, in characters
+PACE = 1000  # milliseconds a token while it plays: more than a picture takes
+
+
+def draw(trace: Trace, tokenizer: Any, at: int) -> Figure:
+    """The tokens of the slot in a row, above the bars before and after the mask."""
+    moment = moment_of(trace, at)
+    with look.styled():
+        fig = look.figure(7.2, 3.8)
+        grid = fig.add_gridspec(2, 1, height_ratios=[0.62, 2.9])
+        above = fig.add_subplot(grid[0])
+        above.set_title(named(trace, at), fontsize=9, loc="left")
+        _row(above, row(trace, at), tokenizer, moment.token)
+        panels: Any = grid[1].subgridspec(1, 2).subplots(sharey=True)
+        if moment.choice is None:
+            for axes in panels:
+                axes.set_axis_off()
+            return fig
+        found = mask.bars(moment.choice, tokenizer)[::-1]
+        mask.panel(panels[0], found, [b.before for b in found], "before the mask")
+        mask.panel(panels[1], found, [b.after for b in found], "after the mask")
+    return fig
+
+
+def _row(axes: Axes, slot: list[Moment], tokenizer: Any, token: int) -> None:
+    """The tokens, as far as there is room around the one looked at, and the legend."""
+    names = [marked(moment, tokenizer) for moment in slot]
+    ends = [0, *accumulate(len(name) + 1 for name in names)]
+    middle = (ends[token] + ends[token + 1]) / 2
+    left = max(0.0, min(middle - WIDE / 2, ends[-1] - WIDE))
+    for i, (x, end) in enumerate(pairwise(ends)):
+        if left < end and x < left + WIDE:
+            _box(axes, names[i], LOOKS[slot[i].mark], x, end - x)
+        if i == token:
+            place = (x, 1.1, end - x, -0.15)
+            axes.bar(*place, align="edge", fill=False, ec="black", lw=1.8)
+    for start, (sign, words) in zip(PLACES, LEGEND.items(), strict=True):
+        axes.bar(left + start, 0.5, 2.4, -1.05, align="edge", **LOOKS[sign])
+        spot = left + start + 3
+        axes.text(spot, -0.8, words, va="center", fontsize=7.5, color=look.GREY)
+    axes.set(xlim=(left - 0.3, left + WIDE), ylim=(-1.2, 1.1))
+    axes.set_axis_off()
+
+
+def _box(axes: Axes, name: str, style: dict[str, Any], x: float, size: float) -> None:
+    axes.bar(x + 0.15, 0.8, size - 0.3, align="edge", **style)
+    back = {"facecolor": style["facecolor"], "lw": 0, "pad": 0.6}
+    font: Any = {"family": "monospace", "fontsize": 7, "parse_math": False}
+    place: Any = {"ha": "center", "va": "center", "clip_on": True}
+    axes.text(x + size / 2, 0.4, name, bbox=back, **place, **font)
+
+
+def still(trace: Trace, tokenizer: Any, at: int) -> Image:
+    """The picture as a cell shows it, with the words of `told` as alt text."""
+    return look.shown(draw(trace, tokenizer, at), told(trace, tokenizer, at))
+
+
+class _Viewer:
+    """The widgets of one run, and what happens when one of them is used."""
+
+    def __init__(self, trace: Trace, tokenizer: Any, at: int) -> None:
+        self.trace, self.tokenizer = trace, tokenizer
+        self.steps = [moment.step for moment in moments(trace)]
+        last = max(1, len(self.steps) - 1)
+        self.slider = widgets.IntSlider(
+            at, 0, last, readout=False, continuous_update=False,
+            style={"description_width": "19em"}, layout={"width": "720px"},
+        )  # fmt: skip
+        self.play = widgets.Play(
+            value=at, min=0, max=last, interval=PACE, show_repeat=False
+        )
+        self.link = widgets.jslink((self.play, "value"), (self.slider, "value"))
+        self.back = self._button("previous step", -1)
+        self.on = self._button("next step", 1)
+        self.lines, self.words = widgets.HTML(), widgets.HTML()
+        self.picture = widgets.Image(format="png", width=720)
+        self.slider.observe(self._redraw, "value")
+        self._redraw()
+
+    def box(self) -> widgets.VBox:
+        """Everything, one below the other."""
+        buttons = widgets.HBox([self.play, self.back, self.on])
+        parts = [self.slider, buttons, self.lines, self.picture, self.words]
+        return widgets.VBox(parts)
+
+    def _button(self, name: str, way: int) -> widgets.Button:
+        button = widgets.Button(description=name)
+        button.on_click(lambda _: self._to(self.steps[self.slider.value] + way))
+        return button
+
+    def _to(self, step: int) -> None:
+        """Go to the first token of a step, if there is such a step."""
+        if step in self.steps:
+            self.slider.value = self.steps.index(step)
+
+    def _redraw(self, _: object = None) -> None:
+        """The words first: they are there at once, and the picture takes a while."""
+        trace, tokenizer = self.trace, self.tokenizer
+        at = min(int(self.slider.value), len(self.steps) - 1)
+        step = self.steps[at]
+        self.slider.description = named(trace, at)
+        self.back.disabled, self.on.disabled = step == 0, step == self.steps[-1]
+        self.lines.value = _pre("transcript", "\n".join(listed(trace, tokenizer, at)))
+        words = f"{account(trace, step)}\n\n{looked_at(trace, tokenizer, at)}"
+        self.words.value = _pre("words", words)
+        self.picture.value = look.png(draw(trace, tokenizer, at))
+
+
+def _pre(name: str, text: str) -> str:
+    return f"<pre class='tinyllm-replay-{name}'>{escape(text)}</pre>"
+
+
+def viewer(trace: Trace, tokenizer: Any, at: int = 0) -> widgets.VBox:
+    """A slider over the tokens, buttons for the steps, and Play; the rest follows."""
+    moment_of(trace, at)
+    return _Viewer(trace, tokenizer, at).box()
