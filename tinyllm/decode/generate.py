@@ -69,6 +69,13 @@ class Choice:
         """Return the id that the model alone would have put first."""
         return int(self.logits.argmax())
 
+    @property
+    def stepped_in(self) -> bool:
+        """Return whether the mask forbade what the model alone would have put first."""
+        if self.mask is None or self.forced:
+            return False
+        return not self.mask[self.wanted]
+
     @cached_property
     def probability(self) -> float:
         """Return the probability that the model alone gave to the token."""

@@ -106,7 +106,10 @@ def told(choices: Sequence[Choice], tokenizer: Any, step: int) -> str:
     total = len(choice.logits)
     legal = total if choice.legal is None else choice.legal
     kept = 1.0 if choice.mass_kept is None else choice.mass_kept
-    verdict = "the same" if choice.wanted == choice.token_id else "the mask stepped in"
+    same = choice.wanted == choice.token_id
+    verdict = "the same" if same else "drawn by chance, both legal"
+    if choice.stepped_in:
+        verdict = "the mask stepped in"
     if choice.forced:
         verdict = "forced: the ceiling is near"
     before = so_far(choices, tokenizer, step)

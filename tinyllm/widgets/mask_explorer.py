@@ -15,7 +15,6 @@ from typing import Any
 
 import ipywidgets as widgets
 from IPython.display import Image
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tinyllm.decode.sampling import softmax
@@ -23,10 +22,6 @@ from tinyllm.errors import TinyllmError
 from tinyllm.widgets import mask
 from tinyllm.widgets import picture as look
 from tinyllm.widgets.mask_words import (
-    BY_HAND,
-    FORCED,
-    STEPPED_IN,
-    WIDE,
     deeds,
     listed,
     mark,
@@ -35,22 +30,17 @@ from tinyllm.widgets.mask_words import (
     told,
     why,
 )
+from tinyllm.widgets.token_row import BY_HAND, FORCED, STEPPED_IN, token_row
 from tinyllm.widgets.walk import Walk
 from tinyllm.widgets.written import written
 
 __all__ = ["deeds", "draw", "explorer", "stacked", "still", "told", "why"]
 
-LOOKS: dict[str, dict[str, Any]] = {
-    "": {"facecolor": "#CFE3F1", "edgecolor": look.BLUE},
-    STEPPED_IN: {"facecolor": "white", "edgecolor": look.ORANGE, "hatch": "////"},
-    BY_HAND: {"facecolor": "white", "edgecolor": look.GREEN, "hatch": "----"},
-    FORCED: {"facecolor": "#EEE", "edgecolor": look.GREY, "hatch": "...."},
-}
 LEGEND = {
     "": "as the model wanted",
-    STEPPED_IN: f"{STEPPED_IN} the mask stepped in",
-    BY_HAND: f"{BY_HAND} by hand",
-    FORCED: f"{FORCED} forced by the ceiling",
+    STEPPED_IN: "the mask stepped in",
+    BY_HAND: "by hand",
+    FORCED: "forced by the ceiling",
 }
 
 
@@ -60,51 +50,13 @@ def draw(walk: Walk, tokenizer: Any, step: int) -> Figure:
     with look.styled():
         fig = look.figure(7.2, 3.6)
         grid = fig.add_gridspec(2, 1, height_ratios=[0.62, 2.9])
-        _row(fig.add_subplot(grid[0]), walk, tokenizer, step)
+        names = [written(tokenizer, i) for i in walk.token_ids]
+        tokens = list(zip(names, map(mark, walk.steps), strict=True))
+        token_row(fig.add_subplot(grid[0]), tokens, step, LEGEND)
         panels: Any = grid[1].subgridspec(1, 2).subplots(sharey=True)
         mask.panel(panels[0], found, [b.before for b in found], "before the mask")
         mask.panel(panels[1], found, [b.after for b in found], "after the mask")
     return fig
-
-
-def _row(axes: Axes, walk: Walk, tokenizer: Any, step: int) -> None:
-    """As many tokens as have room around the one looked at, and the legend."""
-    names = [written(tokenizer, i) + mark(s)
-             for i, s in zip(walk.token_ids, walk.steps, strict=True)]  # fmt: skip
-    first, stop = _window([len(name) + 1 for name in names], step)
-    x = 0.0
-    for i in range(first, stop):
-        size = len(names[i]) + 1.0
-        style = LOOKS[mark(walk.steps[i])]
-        axes.bar(x + 0.15, 0.8, size - 0.3, align="edge", **style)
-        if i == step:
-            axes.bar(x, 1.1, size, -0.15, align="edge", fill=False, ec="black", lw=1.8)
-        back = {"facecolor": style["facecolor"], "lw": 0, "pad": 0.6}
-        font: Any = {"family": "monospace", "fontsize": 7, "parse_math": False}
-        middle = x + size / 2
-        axes.text(middle, 0.4, names[i], ha="center", va="center", bbox=back, **font)
-        x += size
-    for at, (sign, words) in zip((0, 23, 48, 62), LEGEND.items(), strict=True):
-        axes.bar(at, 0.5, 2.4, -1.05, align="edge", **LOOKS[sign])
-        axes.text(at + 3, -0.8, words, va="center", fontsize=7.5, color=look.GREY)
-    axes.set(xlim=(-0.3, WIDE), ylim=(-1.2, 1.1))
-    axes.set_axis_off()
-
-
-def _window(sizes: list[int], step: int) -> tuple[int, int]:
-    """From where to where the row goes: it grows from `step` while there is room."""
-    first, stop, room = step, step + 1, WIDE - sizes[step]
-    while True:
-        left = first > 0 and sizes[first - 1] <= room
-        if left:
-            first -= 1
-            room -= sizes[first]
-        right = stop < len(sizes) and sizes[stop] <= room
-        if right:
-            room -= sizes[stop]
-            stop += 1
-        if not left and not right:
-            return first, stop
 
 
 def still(walk: Walk, tokenizer: Any, step: int) -> Image:

@@ -10,22 +10,31 @@ from typing import Any
 
 import numpy as np
 
+from tinyllm.decode.generate import Choice
 from tinyllm.decode.sampling import softmax
 from tinyllm.errors import UsageError
 from tinyllm.grammar import explain
 from tinyllm.widgets import mask
+from tinyllm.widgets.token_row import BY_HAND, DRAWN, FORCED, STEPPED_IN, WIDE
 from tinyllm.widgets.walk import CEILING, HAND, Step, Walk
 from tinyllm.widgets.written import written
 
 LISTED = 60  # legal tokens in the list at most, and as many illegal ones
-WIDE = 84  # characters in a line
-STEPPED_IN, BY_HAND, FORCED = "★◆▼"  # the marks: by the mask, by hand, by the ceiling
 
 
 def mark(step: Step) -> str:
     """How a token came to be, as one character that is no likely token, or nothing."""
     signs = {HAND: BY_HAND, CEILING: FORCED}
-    return signs.get(step.by, STEPPED_IN if step.stepped_in else "")
+    return signs.get(step.by) or mark_of(step.choice)
+
+
+def mark_of(choice: Choice) -> str:
+    """The same for a choice by model and mask alone."""
+    if choice.forced:
+        return FORCED
+    if choice.wanted == choice.token_id:
+        return ""
+    return STEPPED_IN if choice.stepped_in else DRAWN
 
 
 def trail(walk: Walk, tokenizer: Any, step: int) -> list[str]:

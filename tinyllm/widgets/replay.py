@@ -10,41 +10,33 @@ picture, and `told` with the same arguments, the same in words. `at` counts the
 from __future__ import annotations
 
 from html import escape
-from itertools import accumulate, pairwise
 from typing import Any
 
 import ipywidgets as widgets
 from IPython.display import Image
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tinyllm.agent.trace import Trace
 from tinyllm.widgets import mask
 from tinyllm.widgets import picture as look
-from tinyllm.widgets.mask_explorer import LOOKS as MASK_LOOKS
-from tinyllm.widgets.mask_words import WIDE
 from tinyllm.widgets.replay_words import (
-    DRAWN,
     MARKS,
     Moment,
     account,
     listed,
     looked_at,
-    marked,
     moment_of,
     moments,
     named,
     row,
+    spelled,
     told,
 )
+from tinyllm.widgets.token_row import token_row
 
 __all__ = ["Moment", "draw", "moments", "still", "told", "viewer"]
 
-LEGEND = {"": "as the model wanted"} | {k: f"{k} {v}" for k, v in MARKS.items()}
-LOOKS = MASK_LOOKS | {
-    DRAWN: {"facecolor": "white", "edgecolor": look.GREEN, "hatch": "----"}
-}
-PLACES = (0, 20, 42, 61)  # of the legend's entries, in characters
+LEGEND = {"": "as the model wanted"} | MARKS
 PACE = 1000  # milliseconds a token while it plays: more than a picture takes
 
 
@@ -56,7 +48,8 @@ def draw(trace: Trace, tokenizer: Any, at: int) -> Figure:
         grid = fig.add_gridspec(2, 1, height_ratios=[0.62, 2.9])
         above = fig.add_subplot(grid[0])
         above.set_title(named(trace, at), fontsize=9, loc="left")
-        _row(above, row(trace, at), tokenizer, moment.token)
+        tokens = [(spelled(m, tokenizer), m.mark) for m in row(trace, at)]
+        token_row(above, tokens, moment.token, LEGEND)
         panels: Any = grid[1].subgridspec(1, 2).subplots(sharey=True)
         if moment.choice is None:
             for axes in panels:
@@ -66,34 +59,6 @@ def draw(trace: Trace, tokenizer: Any, at: int) -> Figure:
         mask.panel(panels[0], found, [b.before for b in found], "before the mask")
         mask.panel(panels[1], found, [b.after for b in found], "after the mask")
     return fig
-
-
-def _row(axes: Axes, slot: list[Moment], tokenizer: Any, token: int) -> None:
-    """The tokens, as far as there is room around the one looked at, and the legend."""
-    names = [marked(moment, tokenizer) for moment in slot]
-    ends = [0, *accumulate(len(name) + 1 for name in names)]
-    middle = (ends[token] + ends[token + 1]) / 2
-    left = max(0.0, min(middle - WIDE / 2, ends[-1] - WIDE))
-    for i, (x, end) in enumerate(pairwise(ends)):
-        if left < end and x < left + WIDE:
-            _box(axes, names[i], LOOKS[slot[i].mark], x, end - x)
-        if i == token:
-            place = (x, 1.1, end - x, -0.15)
-            axes.bar(*place, align="edge", fill=False, ec="black", lw=1.8)
-    for start, (sign, words) in zip(PLACES, LEGEND.items(), strict=True):
-        axes.bar(left + start, 0.5, 2.4, -1.05, align="edge", **LOOKS[sign])
-        spot = left + start + 3
-        axes.text(spot, -0.8, words, va="center", fontsize=7.5, color=look.GREY)
-    axes.set(xlim=(left - 0.3, left + WIDE), ylim=(-1.2, 1.1))
-    axes.set_axis_off()
-
-
-def _box(axes: Axes, name: str, style: dict[str, Any], x: float, size: float) -> None:
-    axes.bar(x + 0.15, 0.8, size - 0.3, align="edge", **style)
-    back = {"facecolor": style["facecolor"], "lw": 0, "pad": 0.6}
-    font: Any = {"family": "monospace", "fontsize": 7, "parse_math": False}
-    place: Any = {"ha": "center", "va": "center", "clip_on": True}
-    axes.text(x + size / 2, 0.4, name, bbox=back, **place, **font)
 
 
 def still(trace: Trace, tokenizer: Any, at: int) -> Image:

@@ -20,11 +20,11 @@ from tinyllm.agent.trace import Step, Trace
 from tinyllm.decode.generate import Choice
 from tinyllm.errors import UsageError
 from tinyllm.widgets import mask
-from tinyllm.widgets.mask_words import FORCED, STEPPED_IN, WIDE
+from tinyllm.widgets.mask_words import mark_of
+from tinyllm.widgets.token_row import DRAWN, FORCED, STEPPED_IN, WIDE
 from tinyllm.widgets.written import written
 
 KINDS = ("thought", "call")
-DRAWN = "◇"  # the mark of a token that chance put before the one wanted, legal as well
 MARKS = {
     STEPPED_IN: "the mask stepped in",
     DRAWN: "drawn by chance",
@@ -48,25 +48,14 @@ class Moment:
     choice: Choice | None
 
     @property
-    def forced(self) -> bool:
-        """Whether the grammar supplied the token because the ceiling was near."""
-        return self.choice is not None and self.choice.forced
-
-    @property
     def stepped_in(self) -> bool:
         """Whether the mask forbade the token that the model wanted most."""
-        if self.choice is None or self.choice.mask is None or self.forced:
-            return False
-        return not self.choice.mask[self.choice.wanted]
+        return self.choice is not None and self.choice.stepped_in
 
     @property
     def mark(self) -> str:
         """How the token came to be, as one character, or nothing if as wanted."""
-        if self.forced:
-            return FORCED
-        if self.choice is None or self.choice.wanted == self.choice.token_id:
-            return ""
-        return STEPPED_IN if self.stepped_in else DRAWN
+        return "" if self.choice is None else mark_of(self.choice)
 
 
 def moments(trace: Trace) -> list[Moment]:
@@ -236,19 +225,17 @@ def looked_at(trace: Trace, tokenizer: Any, at: int) -> str:
     slot = slot_of(trace, moment)
     rules = "the grammar of the tools" if slot.constrained else "one line of free text"
     _, legal, verdict = mask.told(slot.choices, tokenizer, moment.token).splitlines()
-    if moment.mark == DRAWN:
-        verdict = verdict[: verdict.rindex("(")] + "(drawn by chance, both legal)"
-    names = [marked(other, tokenizer) for other in row(trace, at)]
+    names = [spelled(other, tokenizer) + other.mark for other in row(trace, at)]
     names[moment.token] = f"»{names[moment.token]}«"
     lines = [head, f"mask: {rules}", legal, verdict, *_bars(choice, tokenizer)]
     return "\n".join([*lines, _filled("row: ", names)])
 
 
-def marked(moment: Moment, tokenizer: Any) -> str:
-    """The token as it is shown in the row, with its mark."""
+def spelled(moment: Moment, tokenizer: Any) -> str:
+    """The token as it is shown in the row."""
     if moment.choice is None:
         return NOTHING
-    return written(tokenizer, moment.choice.token_id) + moment.mark
+    return written(tokenizer, moment.choice.token_id)
 
 
 def _bars(choice: Choice, tokenizer: Any) -> list[str]:

@@ -37,8 +37,8 @@ class Step:
 
     @property
     def stepped_in(self) -> bool:
-        """Whether the model got another token than the one it wanted."""
-        return self.by == MODEL and self.choice.wanted != self.choice.token_id
+        """Whether the mask forbade what the model wanted."""
+        return self.by == MODEL and self.choice.stepped_in
 
 
 @dataclass(frozen=True)
