@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tinyllm.verify.ablation import Outcome
-from tinyllm.verify.tally import METRICS, Row, costs, row, table
+from tinyllm.verify.tally import METRICS, Row, costs, families, row, table
 
 GOOD = Outcome("calc", 0, 2, 2, 2, True, True, True, 50, 130, 0.9, "answered")
 BAD = Outcome("calc", 1, 3, 2, 1, True, False, False, 100, 300, None, "max_steps")
@@ -43,7 +43,7 @@ def test_the_table_names_each_condition_once_and_fits_a_page():
         for condition in ("trained", "story-only")
         for arm in ("free", "instructed")
     ]
-    for text in (table(rows), costs(rows)):
+    for text in (table(rows), families(rows), costs(rows)):
         assert text.count("trained\n") == 1
         assert text.index("trained") < text.index("story-only")
         assert text.count("instructed") == 2
@@ -67,3 +67,12 @@ def test_all_but_one_is_not_shown_as_all():
     assert "100 (" not in table([nearly])
     every = replace(nearly, counts=dict.fromkeys(METRICS, 4000))
     assert table([every]).count("100 (100-100)") == len(METRICS)
+
+
+def test_each_family_has_its_share_of_what_was_solved():
+    read = replace(GOOD, family="read_calc")
+    found = row("trained", "mask", [GOOD, BAD, read])
+    assert found.by_family == {"calc": 0.5, "read_calc": 1.0}
+    head, condition, line = families([found]).splitlines()
+    assert head.split() == ["calc", "read_calc"]
+    assert (condition, line.split()) == ("trained", ["mask", "50.0", "100.0"])

@@ -36,7 +36,7 @@ def ablate_options(option: Any, positive: Callable[[str], int]) -> None:
 
 def run_ablate(args: argparse.Namespace) -> int:
     """Measure what a grammar gives: four ways to a call, on held-out tasks."""
-    from tinyllm.verify.tally import costs, table
+    from tinyllm.verify.tally import costs, families, table
     from tinyllm.whole import writable
 
     out = writable(args.out) if args.out else None
@@ -48,7 +48,7 @@ def run_ablate(args: argparse.Namespace) -> int:
                 f"{out} is kept: the same command goes on from there", file=sys.stderr
             )
         raise
-    text = f"{table(rows)}\n\n{costs(rows)}"
+    text = "\n\n".join([table(rows), "solved, by family", families(rows), costs(rows)])
     plain = json.dumps([row.to_json() for row in rows], indent=1)
     if out is not None:
         (out / REPORT).write_text(plain + "\n", encoding="utf-8")

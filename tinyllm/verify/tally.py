@@ -1,13 +1,13 @@
 """Outcomes counted: a `Row` for each condition and arm, as a table and as JSON.
 
-`row(condition, arm, outcomes)` counts; `table(rows)` and `costs(rows)` are what a
-reader sees; `Row.to_json` and `from_json` go through a file and back.
+`row(condition, arm, outcomes)` counts; `table(rows)`, `families(rows)` and
+`costs(rows)` are what a reader sees; `Row.to_json` and `from_json` go through a file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from typing import Any
 
@@ -27,7 +27,10 @@ SYNTAX = ("parsed", "valid")
 
 @dataclass(frozen=True)
 class Row:
-    """How many of `tasks` did each of METRICS, and what a task cost on average."""
+    """How many of `tasks` did each of METRICS, and what a task cost on average.
+
+    `by_family` has the share of each family's tasks that were solved.
+    """
 
     condition: str
     arm: str
@@ -36,6 +39,7 @@ class Row:
     tokens: float
     forwarded: float
     mass_kept: float | None
+    by_family: dict[str, float] = field(default_factory=dict)
 
     def share(self, metric: str) -> float:
         """The share of tasks, 0 to 1."""
@@ -68,7 +72,15 @@ def row(condition: str, arm: str, outcomes: Sequence[Outcome]) -> Row:
         tokens=round(sum(o.tokens for o in outcomes) / n, 1),
         forwarded=round(sum(o.forwarded for o in outcomes) / n, 1),
         mass_kept=round(sum(masses) / len(masses), 4) if masses else None,
+        by_family=_by_family(outcomes),
     )
+
+
+def _by_family(outcomes: Sequence[Outcome]) -> dict[str, float]:
+    solved: dict[str, list[bool]] = {}
+    for outcome in outcomes:
+        solved.setdefault(outcome.family, []).append(outcome.solved)
+    return {family: round(sum(s) / len(s), 4) for family, s in solved.items()}
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -80,6 +92,22 @@ def table(rows: Sequence[Row]) -> str:
         for r in found:
             shares = "".join(f" {_share(r, metric):>13}" for metric in METRICS)
             lines.append(f"  {r.arm:10}{r.tasks:>6}{shares}")
+    return "\n".join(lines)
+
+
+def families(rows: Sequence[Row]) -> str:
+    """The share of each family's tasks that were solved, in percent, as text."""
+    widths = {name: max(7, len(name) + 2) for r in rows for name in r.by_family}
+    heads = "".join(f"{name:>{width}}" for name, width in widths.items())
+    lines = [f"{'':12}{heads}"]
+    for condition, found in groupby(rows, key=lambda r: r.condition):
+        lines.append(condition)
+        for r in found:
+            shares = {name: 100 * r.by_family.get(name, 0.0) for name in widths}
+            cells = "".join(
+                f"{shares[name]:>{width}.1f}" for name, width in widths.items()
+            )
+            lines.append(f"  {r.arm:10}{cells}")
     return "\n".join(lines)
 
 
