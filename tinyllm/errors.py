@@ -52,5 +52,9 @@ class ProtocolError(TinyllmError):
     """A reply does not follow the agent's protocol."""
 
 
+class ServerError(TinyllmError):
+    """A chat server cannot be reached, or does not answer as one should."""
+
+
 class UsageError(TinyllmError):
     """The user asked for something that makes no sense: say what to try."""

@@ -15,12 +15,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tinyllm import grammar
+from tinyllm.agent import options
 from tinyllm.agent.backend import OnText, Slot, parses, total
 from tinyllm.agent.one_line import OneLine
 from tinyllm.agent.protocol import CALL_CEILING, THOUGHT_CEILING
 from tinyllm.agent.tools import Registry
 from tinyllm.decode.generate import Choice, Grammar, can_finish, choose_tokens
-from tinyllm.decode.sampling import Sampler, whole
+from tinyllm.decode.sampling import Sampler
 from tinyllm.decode.threads import one_blas_thread
 from tinyllm.errors import ContextFullError, UsageError
 from tinyllm.text.stream import TextStream
@@ -58,7 +59,7 @@ class LocalBackend:
         self.n_ctx = self.session.n_ctx
         self.constrain = constrain
         self.keep_choices = keep_choices
-        self.attempts = _positive("attempts", attempts)
+        self.attempts = options.positive("attempts", attempts)
         self.calls = self.parsed = self.tokens = 0
         self.temperature, self.seed = temperature, seed
         self._grammars: dict[str, Grammar] = {}
@@ -204,13 +205,6 @@ def _full(length: int, n_ctx: int) -> ContextFullError:
     """The error for a transcript that leaves too little room for a reply."""
     taken = f"{length} of {n_ctx} positions are taken"
     return ContextFullError(f"no room for the reply: {taken}; try fewer, shorter steps")
-
-
-def _positive(name: str, value: int) -> int:
-    """The value, or UsageError unless it is 1 or more."""
-    if whole(name, value) < 1:
-        raise UsageError(f"{name} must be 1 or more, not {value}")
-    return value
 
 
 def _unheard(text: str) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 from tinyllm.agent import protocol
 from tinyllm.agent.backend import Backend, Slot
 from tinyllm.agent.local import LocalBackend
+from tinyllm.agent.options import duration, positive
 from tinyllm.agent.protocol import encode_pieces, observation_literal, parse_call
 from tinyllm.agent.tools import ANSWER, Registry, default
 from tinyllm.agent.trace import Step, Trace
@@ -51,15 +52,10 @@ class Agent:
         clock: Callable[[], float] = time.monotonic,
         **options: Any,
     ) -> None:
-        limits = max_steps, observation_limit
-        if not all(isinstance(n, int) and n >= 1 for n in limits):
-            raise UsageError(
-                f"max_steps and observation_limit must be 1 or more, not {limits!r:.40}"
-            )
-        if max_seconds is not None and not _is_positive(max_seconds):
-            raise UsageError(
-                f"max_seconds must be above 0, or None, not {max_seconds!r:.40}"
-            )
+        positive("max_steps", max_steps)
+        positive("observation_limit", observation_limit)
+        if max_seconds is not None:
+            duration("max_seconds", max_seconds)
         self.backend: Backend = _backend(lm_or_backend, tools, options)
         self.max_steps = max_steps
         self.observation_limit = observation_limit
@@ -205,12 +201,6 @@ def _action(step: Step) -> tuple[object, ...]:
 
 class _TimeUpError(Exception):
     """The run has taken longer than it may; ends the slot that is being written."""
-
-
-def _is_positive(value: object) -> bool:
-    """Whether a value is a number above 0."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and value > 0  # type: ignore[operator]
 
 
 def _ignore(kind: str, text: str) -> None:
