@@ -22,7 +22,13 @@ from tinyllm.agent.options import duration, positive
 from tinyllm.agent.protocol import encode_pieces, observation_literal, parse_call
 from tinyllm.agent.tools import ANSWER, Registry, default
 from tinyllm.agent.trace import Step, Trace
-from tinyllm.errors import ContextFullError, ProtocolError, ToolError, UsageError
+from tinyllm.errors import (
+    ContextFullError,
+    InferenceError,
+    ProtocolError,
+    ToolError,
+    UsageError,
+)
 
 OnEvent = Callable[[str, str], object]
 OnStep = Callable[[Step], object]
@@ -145,6 +151,10 @@ class Agent:
         tell(kind, "")
         ask = self.backend.thought if kind == "thought" else self.backend.call
         slot = ask(token_ids, lambda text: tell(kind, text))
+        spelled = map(self.backend.tokenizer.token_bytes, slot.token_ids)
+        if any(b"\n" in part for part in spelled):
+            told = f"the backend wrote more than one line as its {kind}"
+            raise InferenceError(f"{told}: {slot.text!r:.60}")
         token_ids += slot.token_ids
         return slot
 
