@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from tinyllm import cli
+from tinyllm import cli, cli_ablate
 from tinyllm.verify import ablation
 from tinyllm.verify.tally import Row
 
@@ -41,7 +41,8 @@ def test_json_table_and_outcomes_are_kept_and_the_same_each_time(capsys, tmp_pat
         rows = [Row.from_json(plain) for plain in json.loads(out)]
         assert [(row.arm, row.tasks) for row in rows] == [("free", 2), ("mask", 2)]
     files = {path.name for path in (tmp_path / "a").iterdir()}
-    assert {"ablation.json", "ablation.txt", "trained-mask.jsonl"} <= files
+    kept = {"ablation.json", "ablation.txt", "ablation.png", "trained-mask.jsonl"}
+    assert kept <= files
     for name in files:
         assert (tmp_path / "a" / name).read_bytes() == (
             tmp_path / "b" / name
@@ -134,3 +135,13 @@ def test_a_folder_that_cannot_be_made_is_a_sentence(capsys, tmp_path):
     code, _, err = run(capsys, *SMALL, "--out", str(tmp_path / "file" / "x"))
     assert code == 2
     assert "cannot be written" in err
+
+
+def test_without_matplotlib_there_is_no_picture_and_a_word_about_it(
+    capsys, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(cli_ablate, "DRAWN_WITH", ("matplotlib", "no_such_module"))
+    code, _, err = run(capsys, *SMALL, "--out", str(tmp_path))
+    assert code == 0
+    assert "no ablation.png: it needs no_such_module" in err
+    assert not (tmp_path / "ablation.png").exists()

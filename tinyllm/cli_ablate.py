@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from tinyllm.verify.ablation import Arm, Condition
     from tinyllm.verify.tally import Row
 
+DRAWN_WITH = ("matplotlib", "IPython", "ipywidgets")
 REPORT, TABLE, PICTURE = "ablation.json", "ablation.txt", "ablation.png"
 
 
@@ -125,10 +127,11 @@ def _row(
 
 
 def _draw(rows: Sequence[Row], path: Path) -> None:
-    """Write the picture, where there is matplotlib to draw it."""
-    try:
-        from tinyllm.widgets import ablation, picture
-    except ImportError:
-        print(f"no {path.name}: it needs matplotlib and IPython", file=sys.stderr)
+    """Write the picture, where there is what widgets need to draw it."""
+    missing = [name for name in DRAWN_WITH if find_spec(name) is None]
+    if missing:
+        print(f"no {path.name}: it needs {', '.join(missing)}", file=sys.stderr)
         return
+    from tinyllm.widgets import ablation, picture
+
     path.write_bytes(picture.png(ablation.draw(rows)))

@@ -101,7 +101,7 @@ CONDITIONS = {
     for condition in (
         Condition("trained", "the embedded model", "agent"),
         Condition("story-only", "the same size, trained on stories only", "stories"),
-        Condition("unseen-tools", "tool names it never saw", "agent", unseen=True),
+        Condition("unseen-tools", "all but answer renamed", "agent", unseen=True),
         Condition("temperature-1", "dice instead of the best", "agent", 1.0),
         Condition("early", "an early checkpoint", ""),
         Condition("smollm2", "SmolLM2-135M-Instruct, never trained for it", "smollm2"),

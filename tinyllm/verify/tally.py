@@ -113,12 +113,12 @@ def families(rows: Sequence[Row]) -> str:
 
 def costs(rows: Sequence[Row]) -> str:
     """What a task cost on average, and the probability the mask left, as text."""
-    lines = [f"{'':17}{'tokens':>9}{'forwarded':>11}{'mass kept':>11}"]
+    lines = [f"{'':17}{'tokens':>9}{'forwarded':>11}{'mass kept, %':>14}"]
     for condition, found in groupby(rows, key=lambda r: r.condition):
         lines.append(condition)
         for r in found:
-            mass = "-" if r.mass_kept is None else f"{r.mass_kept:.1%}"
-            lines.append(f"  {r.arm:15}{r.tokens:>9.1f}{r.forwarded:>11.1f}{mass:>11}")
+            mass = "-" if r.mass_kept is None else _percent(r.mass_kept)
+            lines.append(f"  {r.arm:15}{r.tokens:>9.1f}{r.forwarded:>11.1f}{mass:>14}")
     return "\n".join(lines)
 
 
@@ -129,7 +129,14 @@ def _share(found: Row, metric: str) -> str:
     '95.2 (93-97)'
     """
     low, high = (100 * bound for bound in found.interval(metric))
-    percent = 100 * found.share(metric)
-    # 3999 of 4000 are no 100.0
-    shown = f"{percent:.0f}" if percent in (0, 100) else f"{min(percent, 99.9):.1f}"
-    return f"{shown} ({low:.0f}-{high:.0f})"
+    return f"{_percent(found.share(metric))} ({low:.0f}-{high:.0f})"
+
+
+def _percent(share: float) -> str:
+    """A share in percent: 3999 of 4000 are no 100.0, and all are 100 without decimals.
+
+    >>> _percent(1.0), _percent(0.99975), _percent(0.0)
+    ('100', '99.9', '0')
+    """
+    percent = 100 * share
+    return f"{percent:.0f}" if percent in (0, 100) else f"{min(percent, 99.9):.1f}"
