@@ -12,17 +12,15 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
-from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tinyllm.cli_ablate import ablate_options, run_ablate
+from tinyllm.cli_agent import agent_options, run_agent
 from tinyllm.cli_models import models_options, run_models
+from tinyllm.cli_options import positive, sampling_options, whole
 from tinyllm.cli_verify import run_verify, verify_options
 from tinyllm.errors import TinyllmError, UsageError
 from tinyllm.version import __version__
-
-if TYPE_CHECKING:
-    from tinyllm.agent.trace import Step
 
 EXAMPLES = """examples:
   tinyllm agent "What is 4871 * 209?"
@@ -43,54 +41,6 @@ All of it runs offline on the model inside the package; only `tinyllm models get
 downloads. --model takes a name, a folder with config.json, safetensors and
 tokenizer.json, a .gguf file, or a llama2.c .bin beside its tokenizer.bin.
 """
-
-
-def run_agent(args: argparse.Namespace) -> int:
-    """Solve one task and show how: thoughts, calls, observations and their cost."""
-    import tinyllm
-    from tinyllm.agent import tools
-    from tinyllm.agent.protocol import clean_task
-
-    clean_task(args.task)  # an empty task is no reason to load a model
-    registry = (tools.every if args.all_tools else tools.default)(args.root)
-    backend, options = _backend(args)
-    agent = tinyllm.Agent(backend, registry, args.max_steps, **options)
-    number = count(1)
-
-    def show(step: Step) -> None:
-        """Print a step at once: with a large model the next one takes a while."""
-        if args.json_lines:
-            print(step.json_line(next(number)), end="", flush=True)
-        elif not args.json:
-            print(step, flush=True)
-
-    trace = agent.run(args.task, on_step=show)
-    answer = "NO ANSWER" if trace.answer is None else f"ANSWER: {trace.answer}"
-    if args.json:
-        print(json.dumps(trace.to_json(), ensure_ascii=False, indent=2))
-    elif args.json_lines:
-        print(trace.json_end(), end="")
-    else:
-        print("\n".join(filter(None, [trace.end(), answer])))
-    return 0 if trace.answer is not None else 1
-
-
-def _backend(args: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
-    """The model, or the server's backend, with the options for Agent."""
-    import tinyllm
-
-    sampling = {"temperature": args.temperature, "seed": args.seed}
-    if args.server is None:
-        lm = tinyllm.load(args.model, tokenizer=args.tokenizer)
-        return lm, sampling | {"constrain": not args.no_grammar}
-    from tinyllm.agent.http import HttpBackend
-
-    key = os.environ.get(args.api_key_env) if args.api_key_env else None
-    if args.api_key_env and not key:
-        raise UsageError(f"--api-key-env: the variable {args.api_key_env} is not set")
-    if args.no_grammar:
-        raise UsageError("--no-grammar is for models here: a server has its own")
-    return HttpBackend(args.server, args.model, api_key=key, **sampling), {}
 
 
 def run_generate(args: argparse.Namespace) -> int:
@@ -174,10 +124,10 @@ def parser() -> argparse.ArgumentParser:
         command.set_defaults(run=run)
         return command.add_argument
 
-    _agent_options(add("agent", run_agent))
+    agent_options(add("agent", run_agent))
     _generate_options(add("generate", run_generate))
     _evaluate_options(add("evaluate", run_evaluate))
-    ablate_options(add("ablate", run_ablate), positive)
+    ablate_options(add("ablate", run_ablate))
     verify_options(add("verify", run_verify))
     option = add("train", run_train)
     option("name", choices=("agent", "stories"), help="the recipe to follow")
@@ -185,41 +135,6 @@ def parser() -> argparse.ArgumentParser:
     option("--steps", type=int, help="stop after so many steps (the recipe's own)")
     models_options(add("models", run_models))
     return top
-
-
-def _sampling_options(option: Any) -> None:
-    option("--model", default="agent", help="name or path (agent, the one inside)")
-    option("--tokenizer", help="tokenizer.bin of a llama2.c model (the one beside it)")
-    option(
-        "--temperature", type=float, default=0.0, help="0 takes the likeliest token (0)"
-    )
-    option("--seed", type=whole, default=0, help="chooses the dice of temperature (0)")
-    option("--json", action="store_true", help="print JSON for programs")
-
-
-def whole(text: str, least: int = 0) -> int:
-    """A whole number of `least` or more; ValueError tells argparse to complain."""
-    if (number := int(text)) < least:
-        raise ValueError
-    return number
-
-
-def positive(text: str) -> int:
-    """A whole number of 1 or more; ValueError tells argparse to complain."""
-    return whole(text, 1)
-
-
-def _agent_options(option: Any) -> None:
-    option("task", help="what to do, one line")
-    option("--root", default=".", help="the folder that read_file may read (.)")
-    option("--max-steps", type=positive, default=8, help="give up after so many (8)")
-    option("--all-tools", action="store_true", help="list_files and remember as well")
-    option("--no-grammar", action="store_true", help="let the model write calls freely")
-    option("--server", metavar="URL", help="ask --model of an OpenAI-compatible server")
-    option("--api-key-env", metavar="NAME", help="the variable that holds its key")
-    about = "print a line of JSON a step, and one for the end"
-    option("--json-lines", action="store_true", help=about)
-    _sampling_options(option)
 
 
 def _generate_options(option: Any) -> None:
@@ -233,7 +148,7 @@ def _generate_options(option: Any) -> None:
     about = "above 1: what was said lately is less likely (1)"
     option("--repetition-penalty", type=float, default=1.0, help=about)
     option("--stop", action="append", default=[], help="end before this text")
-    _sampling_options(option)
+    sampling_options(option)
 
 
 def _evaluate_options(option: Any) -> None:
@@ -241,7 +156,7 @@ def _evaluate_options(option: Any) -> None:
     option("--family", action="append", help="only this one; may be repeated")
     option("--show-failures", type=whole, default=0, help="print so many a family (0)")
     option("--no-grammar", action="store_true", help="let the model write calls freely")
-    _sampling_options(option)
+    sampling_options(option)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

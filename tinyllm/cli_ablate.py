@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tinyllm.cli_options import positive, whole
 from tinyllm.errors import UsageError
 from tinyllm.progress import Progress
 
@@ -23,7 +24,7 @@ DRAWN_WITH = ("matplotlib", "IPython", "ipywidgets")
 REPORT, TABLE, PICTURE = "ablation.json", "ablation.txt", "ablation.png"
 
 
-def ablate_options(option: Any, positive: Callable[[str], int]) -> None:
+def ablate_options(option: Any) -> None:
     """Declare the options of `tinyllm ablate`."""
     option("--tasks", type=positive, default=5, help="tasks a family (5)")
     about = "trained, story-only, unseen-tools, temperature-1 (these), early, smollm2"
@@ -32,7 +33,7 @@ def ablate_options(option: Any, positive: Callable[[str], int]) -> None:
     option("--family", action="append", help="only this one; may be repeated")
     option("--early", metavar="FOLDER", help="the checkpoint of condition early")
     option("--out", metavar="FOLDER", help="keep all outcomes there, and go on there")
-    option("--seed", type=int, default=0, help="chooses the tasks and the dice (0)")
+    option("--seed", type=whole, default=0, help="chooses the tasks and the dice (0)")
     option("--json", action="store_true", help="print JSON for programs")
 
 
