@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
@@ -9,7 +10,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.plugins.nbval_gaps import compare_pictures
 from tinyllm.checkpoint.known import KNOWN
+from tinyllm.train.tasks import FAMILIES
+from tinyllm.verify.ablation import CONDITIONS
+from tinyllm.verify.tally import Row
+from tinyllm.widgets import ablation, picture
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -57,3 +63,46 @@ def test_every_chapter_that_is_there_is_marked_so_and_no_other():
     marked = re.findall(r"\| (\d\d) [^|]*\| \*\*here\*\*", README)
     there = [path.name[:2] for path in (ROOT / "notebooks").glob("*.ipynb")]
     assert sorted(marked) == sorted(there)
+
+
+def stored_rows():
+    """The rows of the full ablation that chapter 07 shows."""
+    text = (ROOT / "notebooks/data/ablation.json").read_text(encoding="utf-8")
+    return [Row.from_json(plain) for plain in json.loads(text)]
+
+
+def told(found, metric):
+    """A share as the README tells it."""
+    low, high = (100 * bound for bound in found.interval(metric))
+    return f"{100 * found.share(metric):.1f} ({low:.1f} to {high:.1f})"
+
+
+def test_its_table_of_the_ablation_is_that_of_chapter_07():
+    metrics = ("parsed", "valid", "right_tool", "solved")
+    shown = [r for r in stored_rows() if r.arm in ("free", "mask")]
+    assert {r.condition for r in shown} == set(CONDITIONS)
+    for found in shown:
+        shares = " | ".join(told(found, metric) for metric in metrics)
+        line = f"| {found.condition} | {found.arm} | {found.tasks} | {shares} |"
+        assert line in README
+
+
+def test_the_targets_of_the_ablation_are_met_by_what_is_stored():
+    rows = {(r.condition, r.arm): r for r in stored_rows()}
+    trained, stories = rows["trained", "mask"], rows["story-only", "mask"]
+    assert trained.tasks == stories.tasks == 500 * len(FAMILIES)
+    for found in rows.values():
+        if found.arm == "mask":
+            assert found.counts["parsed"] == found.counts["valid"] == found.tasks
+    assert min(trained.by_family.values()) >= 0.95
+    assert stories.share("solved") < 0.01
+
+
+def test_its_picture_of_the_ablation_is_drawn_from_what_is_stored():
+    pictures = [
+        (ROOT / "docs/ablation.png").read_bytes(),
+        picture.png(ablation.draw(stored_rows())),
+    ]
+    stored, drawn = ([("image/png", base64.b64encode(png))] for png in pictures)
+    assert compare_pictures(stored, drawn) == []
+    assert "](docs/ablation.png)" in README

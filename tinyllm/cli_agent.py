@@ -20,6 +20,8 @@ def agent_options(option: Any) -> None:
     option("task", help="what to do, one line")
     option("--root", default=".", help="the folder that read_file may read (.)")
     option("--max-steps", type=positive, default=8, help="give up after so many (8)")
+    about = "give up after so many seconds (600)"
+    option("--max-seconds", type=float, default=600.0, help=about)
     option("--all-tools", action="store_true", help="list_files and remember as well")
     option("--no-grammar", action="store_true", help="let the model write calls freely")
     option("--server", metavar="URL", help="ask --model of an OpenAI-compatible server")
@@ -38,7 +40,9 @@ def run_agent(args: argparse.Namespace) -> int:
     clean_task(args.task)  # an empty task is no reason to load a model
     registry = (tools.every if args.all_tools else tools.default)(args.root)
     backend, options = _backend(args)
-    agent = tinyllm.Agent(backend, registry, args.max_steps, **options)
+    agent = tinyllm.Agent(
+        backend, registry, args.max_steps, max_seconds=args.max_seconds, **options
+    )
     number = count(1)
 
     def show(step: Step) -> None:
