@@ -110,11 +110,13 @@ def test_no_text_lies_outside_the_picture_or_on_another(rows, metrics):
 WORDS = [
     "trained",
     "  free, 40 tasks",
-    "    syntax: parsed 40 (91-100 %), valid 39 (87-100 %)",
-    "    sense:  right tool 28 (55-82 %), right args 10 (14-40 %), solved 0 (0-9 %)",
+    "    syntax: parsed 40 (91.2-100.0 %), valid 39 (87.1-99.6 %)",
+    "    sense:  right tool 28 (54.5-82.0 %), right args 10 (14.1-40.2 %), "
+    "solved 0 (0.0-8.8 %)",
     "  mask, 40 tasks",
-    "    syntax: parsed 40 (91-100 %), valid 40 (91-100 %)",
-    "    sense:  right tool 20 (35-65 %), right args 5 (5-26 %), solved 1 (0-13 %)",
+    "    syntax: parsed 40 (91.2-100.0 %), valid 40 (91.2-100.0 %)",
+    "    sense:  right tool 20 (35.1-64.9 %), right args 5 (5.4-26.2 %), "
+    "solved 1 (0.4-12.9 %)",
 ]
 
 
@@ -128,8 +130,8 @@ def test_the_words_say_what_the_picture_shows():
 def test_some_metrics_are_shown_in_the_order_of_all():
     some = ["solved", "parsed"]
     assert ablation.told(ONE[:1], some).splitlines()[2:] == [
-        "    syntax: parsed 40 (91-100 %)",
-        "    sense:  solved 0 (0-9 %)",
+        "    syntax: parsed 40 (91.2-100.0 %)",
+        "    sense:  solved 0 (0.0-8.8 %)",
     ]
     assert len(dots(ablation.draw(ONE, some))) == 4
     only = ablation.draw(ONE, ["solved"])

@@ -68,6 +68,7 @@ def test_all_tools_can_list_the_files(capsys, tmp_path):
         (("--api-key-env", "TINYLLM_NO_SUCH"), "TINYLLM_NO_SUCH is not set"),
         (("--no-grammar",), "--no-grammar"),
         (("--max-seconds", "0"), "max_seconds"),
+        (("--json", "--json-lines"), "choose one"),
     ],
 )
 def test_options_that_do_not_suit_a_server_are_exit_code_2(

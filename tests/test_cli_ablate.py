@@ -26,7 +26,7 @@ def test_it_prints_a_row_for_each_arm_and_keeps_nothing(capsys, tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     code, out, err = run(capsys, *SMALL)
     assert code == 0
-    first, condition, free, mask, *_ = out.splitlines()
+    first, condition, free, _, mask, *_ = out.splitlines()
     assert first.split()[:2] == ["tasks", "parsed"]
     assert condition == "trained"
     assert (free.split()[:2], mask.split()[:2]) == (["free", "2"], ["mask", "2"])
@@ -79,8 +79,9 @@ def test_more_tasks_are_added_to_those_that_are_there(capsys, tmp_path):
     _, out, err = run(capsys, *more)
     assert [row["tasks"] for row in json.loads(out)] == [3, 3]
     assert "67 %" in err or "100 %" in err
-    _, out, _ = run(capsys, *SMALL, "--out", str(tmp_path), "--json")
+    _, out, err = run(capsys, *SMALL, "--out", str(tmp_path), "--json")
     assert [row["tasks"] for row in json.loads(out)] == [3, 3]
+    assert "3 tasks a family are there" in err
 
 
 @pytest.mark.parametrize(

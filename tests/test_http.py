@@ -421,7 +421,9 @@ def test_a_full_context_ends_a_run_and_so_does_the_server_s_own():
     ],
 )
 def test_a_base_url_that_is_no_plain_address_is_refused(url):
-    with pytest.raises(UsageError, match="base_url must be an address such as"):
+    with pytest.raises(
+        UsageError, match=r"a server \(base_url\) is an address such as"
+    ):
         HttpBackend(url, "m")
 
 

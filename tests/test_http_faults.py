@@ -135,10 +135,10 @@ HTML = b"<html><body>Welcome to nginx</body></html>"
 @pytest.mark.parametrize(
     ("answer", "told"),
     [
-        (Answer([HTML], headers={"Content-Type": "text/html"}), "check base_url"),
+        (Answer([HTML], headers={"Content-Type": "text/html"}), "check its address"),
         (Answer([HTML], headers=STREAM), "sent no choices"),
-        (Answer([HTML]), "check base_url"),
-        (Answer(), "check base_url"),
+        (Answer([HTML]), "check its address"),
+        (Answer(), "check its address"),
         (plain({"choices": []}), "sent no choices"),
         (plain({"error": {"message": "no model"}}), "reports an error: .*no model"),
         (plain([1, 2]), "sent no choices"),
@@ -153,7 +153,7 @@ HTML = b"<html><body>Welcome to nginx</body></html>"
         (streamed(delta("I see"), delta(None)[:40]), "no chat completion|middle"),
         (streamed(delta("I see"), "data: é".encode()[:-1]), "inside a character"),
         (streamed(delta("I see"), b'data: {"choi\n\n'), "no chat completion"),
-        (Answer([b"SSH-2.0-OpenSSH_9.6\r\n"], raw=True), "check base_url|broke off"),
+        (Answer([b"SSH-2.0-OpenSSH_9.6\r\n"], raw=True), "check its address|broke off"),
         (Answer([b"x"], headers=STREAM | {"Content-Encoding": "gzip"}), "compress"),
         (
             Answer([b"y" * 9], status=307, headers={"Location": NOWHERE}),

@@ -14,7 +14,7 @@ from tests.plugins.nbval_gaps import compare_pictures
 from tinyllm.checkpoint.known import KNOWN
 from tinyllm.train.tasks import FAMILIES
 from tinyllm.verify.ablation import CONDITIONS
-from tinyllm.verify.tally import Row
+from tinyllm.verify.tally import Row, spread
 from tinyllm.widgets import ablation, picture
 
 ROOT = Path(__file__).parent.parent
@@ -73,8 +73,7 @@ def stored_rows():
 
 def told(found, metric):
     """A share as the README tells it."""
-    low, high = (100 * bound for bound in found.interval(metric))
-    return f"{100 * found.share(metric):.1f} ({low:.1f} to {high:.1f})"
+    return f"{100 * found.share(metric):.1f} ({spread(found, metric)})"
 
 
 def test_its_table_of_the_ablation_is_that_of_chapter_07():

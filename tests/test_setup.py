@@ -1,6 +1,7 @@
 """The set-up script: what it checks, what it marks as done, what it says."""
 
 import importlib.util
+import json
 import shutil
 import subprocess
 import sys
@@ -52,6 +53,13 @@ def test_a_second_set_up_runs_nothing(setup, project, calls):
     assert ["venv" in c for c in calls] == [True, False]
     setup.set_up("course", project)
     assert len(calls) == 2
+
+
+def test_jupyterlab_does_not_ask_whether_it_may_fetch_news(setup, project, calls):
+    setup.set_up("course", project)
+    settings = project / ".venv" / "share" / "jupyter" / "lab" / "settings"
+    (found,) = json.loads((settings / "overrides.json").read_text()).values()
+    assert found == {"fetchNews": "false", "checkForUpdates": False}
 
 
 @pytest.mark.parametrize("name", ["pyproject.toml", "constraints.txt"])

@@ -25,7 +25,7 @@ from tinyllm.version import __version__
 EXAMPLES = """examples:
   tinyllm agent "What is 4871 * 209?"
   tinyllm agent "Read notes.txt." --root notebooks/data
-  tinyllm agent "Which files are there?" --root notebooks/data --all-tools
+  tinyllm agent "Read the first file." --root notebooks/data/files --all-tools
   tinyllm agent "What is 4871 * 209?" --no-grammar --json
   tinyllm agent "What is 2 + 2?" --server http://127.0.0.1:8000/v1 --model NAME
   tinyllm generate "Once upon a time" --temperature 0.8 --seed 3

@@ -123,6 +123,8 @@ def _row(
                 done += 1
                 progress.update(done)
     n = min(kept.done(family) for family in families)
+    if n > args.tasks:
+        print(f"{n} tasks a family are there, all of them count", file=sys.stderr)
     counted = [o for o in kept.outcomes if o.family in families and o.number < n]
     return row(condition.name, arm.name, counted)
 

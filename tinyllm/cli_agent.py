@@ -37,6 +37,8 @@ def run_agent(args: argparse.Namespace) -> int:
     from tinyllm.agent import tools
     from tinyllm.agent.protocol import clean_task
 
+    if args.json and args.json_lines:
+        raise UsageError("--json and --json-lines are two forms: choose one")
     clean_task(args.task)  # an empty task is no reason to load a model
     registry = (tools.every if args.all_tools else tools.default)(args.root)
     backend, options = _backend(args)

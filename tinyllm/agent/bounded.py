@@ -190,8 +190,8 @@ def address(base_url: str) -> tuple[str, int, bool]:
     if not (good and host):
         shown = "" if "@" in str(base_url) else f", not {base_url!r:.60}"
         raise UsageError(
-            f"base_url must be an address such as {EXAMPLE!r}, without user, password, "
-            f"? or #{shown}"
+            f"a server (base_url) is an address such as {EXAMPLE!r}, without user, "
+            f"password, ? or #{shown}"
         )
     tls = found.scheme == "https"
     return host, port or (443 if tls else 80), tls

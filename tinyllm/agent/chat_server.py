@@ -172,14 +172,15 @@ class ChatServer:
             return Failure(RefusedError(str(refused)))
         if status in (401, 403):
             told = (
-                f"refuses the API key, or that there is none ({status}): try api_key="
+                f"refuses the API key, or that there is none ({status}): try api_key= "
+                "(tinyllm agent --api-key-env)"
             )
             return Failure(self._error(told))
         if status < 400:
-            told = f"sends on to another address ({status}): mend base_url"
+            told = f"sends on to another address ({status}): give that one"
             return Failure(self._error(told))
         if status < 500 and status not in BUSY:
-            told = f"says {status}: check base_url (often …/v1) and model; {said}"
+            told = f"says {status}: check its address (often …/v1) and model; {said}"
             return Failure(self._error(told))
         wait = _seconds(error.response.headers.get("retry-after"))
         if wait is not None and wait > LONGEST_WAIT:
@@ -203,7 +204,7 @@ class ChatServer:
             told = f"reports an error: {self._key.hidden(body)}"
         else:
             kind = type(cause).__name__
-            told = f"sent no chat completion ({kind}): check base_url (often …/v1)"
+            told = f"sent no chat completion ({kind}): check its address (often …/v1)"
         return self._error(told)
 
     def _error(self, what: str) -> ServerError:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import groupby
@@ -84,14 +85,15 @@ def _by_family(outcomes: Sequence[Outcome]) -> dict[str, float]:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """The shares as text, in percent, each with its 95 % interval."""
-    heads = "".join(f"{head:>14}" for head in METRICS.values())
+    """The shares as text, in percent, each above its 95 % interval."""
+    heads = "".join(f"{head:>13}" for head in METRICS.values())
     lines = [f"{'':12}{'tasks':>6}{heads}"]
     for condition, found in groupby(rows, key=lambda r: r.condition):
         lines.append(condition)
         for r in found:
-            shares = "".join(f" {_share(r, metric):>13}" for metric in METRICS)
-            lines.append(f"  {r.arm:10}{r.tasks:>6}{shares}")
+            shares = "".join(f"{_percent(r.share(m)):>13}" for m in METRICS)
+            spreads = "".join(f"{spread(r, m):>13}" for m in METRICS)
+            lines += [f"  {r.arm:10}{r.tasks:>6}{shares}", f"{'':18}{spreads}"]
     return "\n".join(lines)
 
 
@@ -122,14 +124,14 @@ def costs(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
-def _share(found: Row, metric: str) -> str:
-    """A share in percent with its interval; 100 without decimals means all.
+def spread(found: Row, metric: str) -> str:
+    """The interval of a share in percent, rounded outwards.
 
-    >>> _share(Row("c", "a", 500, {"solved": 476}, 0, 0, None), "solved")
-    '95.2 (93-97)'
+    >>> spread(Row("c", "a", 500, {"solved": 476}, 0, 0, None), "solved")
+    '92.9-96.8'
     """
-    low, high = (100 * bound for bound in found.interval(metric))
-    return f"{_percent(found.share(metric))} ({low:.0f}-{high:.0f})"
+    low, high = (1000 * bound for bound in found.interval(metric))
+    return f"{math.floor(low) / 10:.1f}-{math.ceil(high) / 10:.1f}"
 
 
 def _percent(share: float) -> str:

@@ -19,7 +19,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tinyllm.errors import UsageError
-from tinyllm.verify.tally import METRICS, SYNTAX, Row
+from tinyllm.verify.tally import METRICS, SYNTAX, Row, spread
 from tinyllm.widgets import picture as look
 
 WIDTH = 7.2  # all lengths here are in inches, from the left and from the top
@@ -53,8 +53,7 @@ def told(rows: Sequence[Row], metrics: Sequence[str] | None = None) -> str:
 
 
 def _said(row: Row, metric: str) -> str:
-    low, high = (100 * bound for bound in row.interval(metric))
-    return f"{METRICS[metric]} {row.counts[metric]} ({low:.0f}-{high:.0f} %)"
+    return f"{METRICS[metric]} {row.counts[metric]} ({spread(row, metric)} %)"
 
 
 def draw(rows: Sequence[Row], metrics: Sequence[str] | None = None) -> Figure:
