@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from scripted_lm import ScriptedLM, call, untrained_lm
 
 import tinyllm
+from tinyllm.agent.local import LocalBackend
 from tinyllm.agent.loop import Agent
 from tinyllm.agent.protocol import call_text
 from tinyllm.errors import UsageError
 from tinyllm.train.tasks import FAMILIES, make
-from tinyllm.verify import held_out
+from tinyllm.verify import ablation, held_out
 from tinyllm.verify.ablation import ARMS, CONDITIONS, chosen, judged, outcomes
 
 TRAINED = CONDITIONS["trained"]
@@ -149,6 +152,33 @@ def test_each_task_has_dice_of_its_own():
     other = list(outcomes(lm, hot, ARMS["mask"], "direct", 3, seed=1))
     assert found != other
     assert len({o.tokens for o in found}) > 1
+
+
+def test_the_cost_of_a_step_that_the_context_cut_short_counts_as_well(story_lm):
+    (found,) = outcomes(story_lm, CONDITIONS["story-only"], ARMS["mask"], "read", 1)
+    task = next(held_out.tasks("read", 1, 0))
+    assert found.reason == "context_full"
+    with TemporaryDirectory() as folder:
+        backend = LocalBackend(story_lm, held_out.registry(task, Path(folder)))
+        trace = Agent(backend, max_steps=5).run(task.question)
+    assert found.tokens == backend.tokens > sum(step.tokens for step in trace.steps)
+    assert found.forwarded == backend.session.forwarded
+    assert found.forwarded > sum(step.forwarded for step in trace.steps)
+
+
+def test_the_same_task_rolls_other_dice_as_another_number(monkeypatch):
+    task = make("direct", random.Random(5), held=True)
+    monkeypatch.setattr(ablation, "tasks", lambda family, n, seed: iter([task] * n))
+    hot = CONDITIONS["temperature-1"]
+    found = list(outcomes(untrained_lm(1024), hot, ARMS["mask"], "direct", 4))
+    assert len({o.tokens for o in found}) > 1
+
+
+def test_right_arguments_to_the_wrong_tool_are_not_right(tmp_path):
+    task = make("remember", random.Random(3), held=True)
+    outcome_ = outcome(task, tmp_path, call("answer", **dict(task.moves[0].args)))
+    assert not outcome_.right_tool
+    assert not outcome_.right_args
 
 
 def test_an_unknown_name_is_refused_with_those_that_are_known():

@@ -107,6 +107,20 @@ def test_a_call_that_just_fits_the_context_is_kept_and_one_that_is_cut_is_not():
         assert lm.only.length <= lm.only.n_ctx
 
 
+def test_a_free_call_cut_short_by_the_context_is_no_call_either():
+    for room in range(1, 60):
+        lm = ScriptedLM(ADD + "\n", n_ctx=len(PROMPT) + room)
+        backend = LocalBackend(lm, TWO, constrain=False)
+        if room <= len(ADD):
+            with pytest.raises(ContextFullError):
+                backend.call(PROMPT)
+            assert (backend.calls, backend.tokens) == (0, room)
+        else:
+            assert backend.call(PROMPT).text == ADD
+    endless = LocalBackend(ScriptedLM("x" * 200), TWO, constrain=False).call(PROMPT)
+    assert endless.tokens == CALL_CEILING, "the ceiling is another matter"
+
+
 def test_no_room_for_a_reply_is_an_error_before_anything_is_fed():
     for room, ask in ((0, "thought"), (10, "call")):
         lm = ScriptedLM("x", n_ctx=len(PROMPT) + room)

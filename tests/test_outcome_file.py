@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tinyllm.checkpoint.find import EMBEDDED
 from tinyllm.errors import ModelNotFoundError, UsageError
 from tinyllm.verify.ablation import ARMS, CONDITIONS, Outcome
 from tinyllm.verify.outcome_file import OutcomeFile, about
@@ -43,8 +45,8 @@ def test_a_file_cut_at_any_byte_gives_the_outcomes_whose_lines_are_whole(tmp_pat
         kept = OutcomeFile(path, ABOUT)
         n = max(0, sum(end <= cut for end in ends) - 1)
         assert kept.outcomes == found[:n]
-        kept.add(ONE)
-        assert OutcomeFile(path, ABOUT).outcomes == [*found[:n], ONE]
+        kept.add(replace(ONE, number=n))
+        assert len(OutcomeFile(path, ABOUT).outcomes) == n + 1
 
 
 @pytest.mark.parametrize("key", ["condition", "arm", "seed"])
@@ -77,6 +79,40 @@ def test_a_line_with_a_foreign_field_is_refused(tmp_path):
         OutcomeFile(path, ABOUT)
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("tokens", None), ("calls", "2"), ("solved", 1), ("number", True), ("family", 3)],
+)
+def test_a_field_of_another_kind_is_refused(tmp_path, field, value):
+    path = tmp_path / "x.jsonl"
+    filled(path, 0)
+    with path.open("a") as file:
+        file.write(json.dumps(ONE.to_json() | {field: value}) + "\n")
+    with pytest.raises(UsageError, match="damaged"):
+        OutcomeFile(path, ABOUT)
+
+
+@pytest.mark.parametrize("numbers", [[0, 0], [1], [0, 2], [1, 0]], ids=str)
+def test_tasks_that_are_not_in_order_are_refused(tmp_path, numbers):
+    path = tmp_path / "x.jsonl"
+    kept = OutcomeFile(path, ABOUT)
+    for number in numbers:
+        kept.add(replace(ONE, number=number))
+        kept.add(replace(ONE, number=number, family="read"))
+    with pytest.raises(UsageError, match="not in order"):
+        OutcomeFile(path, ABOUT)
+
+
+def test_a_second_process_on_the_same_file_is_noticed_by_whoever_comes_second(tmp_path):
+    path = tmp_path / "x.jsonl"
+    one, two = OutcomeFile(path, ABOUT), OutcomeFile(path, ABOUT)
+    one.add(ONE)
+    with pytest.raises(UsageError, match="another process"):
+        two.add(ONE)
+    one.add(replace(ONE, number=1))
+    assert OutcomeFile(path, ABOUT).done("calc") == 2
+
+
 def test_without_a_path_nothing_is_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     kept = OutcomeFile(None, ABOUT)
@@ -85,15 +121,31 @@ def test_without_a_path_nothing_is_written(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_other_weights_are_another_measurement():
-    trained, stories = (
-        about(CONDITIONS[name], ARMS["mask"], 0) for name in ("trained", "story-only")
-    )
-    assert trained["weights"] != stories["weights"]
-    same = replace(CONDITIONS["story-only"], model=CONDITIONS["trained"].model)
-    assert about(same, ARMS["mask"], 0)["weights"] == trained["weights"]
+def test_another_model_arm_temperature_or_seed_is_another_measurement(tmp_path):
+    trained, mask = CONDITIONS["trained"], ARMS["mask"]
+    first = about(trained, mask, 0)
+    assert about(CONDITIONS["story-only"], mask, 0)["model"] != first["model"]
+    assert about(trained, ARMS["free"], 0) != first
+    assert about(replace(trained, temperature=0.5), mask, 0) != first
+    assert about(trained, mask, 1) != first
     with pytest.raises(ModelNotFoundError):
-        about(replace(same, model="no/such"), ARMS["mask"], 0)
+        about(replace(trained, model="no/such"), mask, 0)
+
+
+@pytest.mark.parametrize(
+    "name", ["config.json", "tokenizer.json", "model.safetensors", "second.safetensors"]
+)
+def test_whatever_a_model_is_read_from_counts(tmp_path, name):
+    folder = tmp_path / "model"
+    shutil.copytree(EMBEDDED / "stories", folder)
+    (folder / "second.safetensors").write_bytes(b"x")
+    condition = replace(CONDITIONS["trained"], model=str(folder))
+    before = about(condition, ARMS["mask"], 0)
+    (folder / "README.md").write_text("other words")
+    assert about(condition, ARMS["mask"], 0) == before
+    with (folder / name).open("ab") as file:
+        file.write(b" ")
+    assert about(condition, ARMS["mask"], 0) != before
 
 
 @given(st.lists(st.sampled_from(["calc", "read"]), max_size=6))

@@ -100,8 +100,8 @@ class LocalBackend:
 
         Without `constrain` it is free text to the end of the line, stripped; where it
         may be tried again, `on_text` gets it whole, at the end. ContextFullError if the
-        context, not the ceiling, would cut the call short: what a grammar writes to
-        squeeze it in is no decision of the model's.
+        context, not the ceiling, cuts the call short: half a call is none, and what a
+        grammar writes to squeeze it in is no decision of the model's.
         """
         rules = self._grammar
         budget = self._budget(len(token_ids), CALL_CEILING, rules)
@@ -110,7 +110,8 @@ class LocalBackend:
         else:
             slot = self._tried(token_ids, budget)
             (on_text or _unheard)(slot.text)
-        if slot.forced and budget < CALL_CEILING:
+        cut = slot.forced if self.constrain else len(slot.token_ids) == budget
+        if cut and budget < CALL_CEILING:
             raise _full(len(token_ids), self.n_ctx)
         self.calls += 1
         self.parsed += parses(slot.text)

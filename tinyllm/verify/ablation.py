@@ -11,10 +11,10 @@ An arm differs from `free` in one thing only: an instruction, more attempts, or 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, get_type_hints
 
 from tinyllm.agent.local import LocalBackend
 from tinyllm.agent.loop import Agent
@@ -85,6 +85,16 @@ class Outcome:
         """The outcome as a plain dict."""
         return asdict(self)
 
+    @classmethod
+    def from_json(cls, plain: dict[str, Any]) -> Outcome:
+        """The outcome that `to_json` wrote; TypeError for anything else."""
+        found = cls(**plain)
+        for name, kind in get_type_hints(cls).items():
+            value = getattr(found, name)
+            if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+                raise TypeError(f"{name} is {value!r:.40}")
+        return found
+
 
 _FREE: dict[str, Any] = {"constrain": False}
 ARMS = {
@@ -143,11 +153,17 @@ def outcomes(
                 instruction=arm.instruction,
                 max_seconds=None,
             )
-            yield judged(number, task, tools, agent.run(task.question))
+            before = backend.tokens, backend.session.forwarded
+            trace = agent.run(task.question)
+            tokens = backend.tokens - before[0]
+            forwarded = backend.session.forwarded - before[1]
+            outcome = judged(number, task, tools, trace)
+            # with those of a last step that the context cut short
+            yield replace(outcome, tokens=tokens, forwarded=forwarded)
 
 
 def judged(number: int, task: Task, tools: Registry, trace: Trace) -> Outcome:
-    """What a run of a task amounts to."""
+    """What a run of a task amounts to, and what its steps cost."""
     steps, right = trace.steps, task.moves[0]
     first = steps[0] if steps else None
     tool_is_right = first is not None and first.tool == right.tool

@@ -1,8 +1,9 @@
 """Outcomes on the disk, so that an ablation that was stopped goes on where it was.
 
 `OutcomeFile(path, about)` is one condition and arm as JSON lines: first what was
-measured, then an outcome a line, each written whole. A line that was cut short by a
-stop is dropped; a file about something else is refused.
+measured, then an outcome a line, each written whole, those of a family in order. A line
+that was cut short by a stop is dropped; a file about something else is refused, and one
+to which another process writes.
 """
 
 from __future__ import annotations
@@ -42,8 +43,12 @@ class OutcomeFile:
     def add(self, outcome: Outcome) -> None:
         """Append an outcome, here and in the file."""
         if self.path is not None:
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(outcome.to_json()) + "\n")
+            line = json.dumps(outcome.to_json()).encode() + b"\n"
+            with self.path.open("ab") as file:
+                if file.tell() != self._size:
+                    raise self._foreign(self.path, "another process writes to it")
+                file.write(line)
+            self._size += len(line)
         self.outcomes.append(outcome)
 
     def _read(self, path: Path) -> list[Outcome]:
@@ -51,9 +56,13 @@ class OutcomeFile:
         lines = path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
         try:
             about = json.loads(lines[0]) if lines else self.about
-            found = [Outcome(**json.loads(line)) for line in lines[1:]]
+            found = [Outcome.from_json(json.loads(line)) for line in lines[1:]]
         except (ValueError, TypeError) as error:
             raise self._foreign(path, "it is damaged") from error
+        for family in {outcome.family for outcome in found}:
+            numbers = [o.number for o in found if o.family == family]
+            if numbers != list(range(len(numbers))):
+                raise self._foreign(path, f"its tasks of {family} are not in order")
         if about != self.about:
             raise self._foreign(path, "it is about another measurement")
         return found
@@ -64,6 +73,7 @@ class OutcomeFile:
         with whole_file(path) as file:
             for plain in [self.about, *(o.to_json() for o in self.outcomes)]:
                 file.write(json.dumps(plain).encode() + b"\n")
+        self._size = path.stat().st_size
 
     def _foreign(self, path: Path, reason: str) -> UsageError:
         return UsageError(
@@ -79,15 +89,21 @@ def about(condition: Condition, arm: Arm, seed: int) -> dict[str, Any]:
         "arm": arm.name,
         "seed": seed,
         "temperature": condition.temperature,
-        "weights": _digest(find(condition.model)),
+        "model": _digest(find(condition.model)),
     }
 
 
 def _digest(path: Path) -> str:
-    """The SHA-256 of a model's weights: those of a folder, or the file itself."""
-    names = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
+    """The SHA-256 of all that a model is read from: a folder, or a file and tokenizer.
+
+    Of a folder the weights, and each file of JSON: configuration, tokenizer, index.
+    """
+    names = [path, *path.parent.glob("tok*.bin")]
+    if path.is_dir():
+        names = [*path.glob("*.safetensors"), *path.glob("*.json")]
     digest = hashlib.sha256()
-    for name in names:
+    for name in sorted(names):
+        digest.update(name.name.encode() + b"\0")
         with name.open("rb") as file:
             while block := file.read(BLOCK):
                 digest.update(block)
