@@ -298,3 +298,38 @@ def test_steps_are_printed_although_the_run_is_interrupted(capsys, monkeypatch):
     code, out, _ = run(capsys, "agent", QUESTION)
     assert code == 130
     assert out.splitlines()[-1] == 'OBSERVATION: "1018039"'
+
+
+@pytest.mark.parametrize("form", ["--json", "--json-lines"])
+def test_json_is_whole_where_the_terminal_cannot_show_it(tmp_path, form):
+    text = "Anna wrote 🦙 and é."
+    (tmp_path / "notes.txt").write_text(text, encoding="utf-8")
+    task = ["agent", "Read notes.txt.", "--root", str(tmp_path), form]
+    found = {}
+    for encoding in ("ascii", "utf-8"):
+        done = subprocess.run(
+            [sys.executable, "-m", "tinyllm", *task],
+            env=os.environ | {"PYTHONIOENCODING": encoding},
+            capture_output=True,
+        )
+        found[encoding] = done.stdout.decode(encoding)
+    if form == "--json":
+        plain, ascii_ = (json.loads(found[e]) for e in ("utf-8", "ascii"))
+        assert plain["steps"][0]["observation"] == text
+    else:
+        plain, ascii_ = (
+            [json.loads(line) for line in found[e].split("\n") if line]
+            for e in ("utf-8", "ascii")
+        )
+        assert plain[0]["observation"] == text
+    assert ascii_ == plain
+    assert "🦙" in found["utf-8"]
+
+
+def test_an_empty_answer_is_an_answer(capsys, monkeypatch):
+    monkeypatch.setattr(
+        Registry, "run", lambda self, name, args: "" if name == "answer" else "1"
+    )
+    code, out, _ = run(capsys, "agent", QUESTION)
+    assert code == 0
+    assert out.splitlines()[-1] == "ANSWER: "

@@ -84,6 +84,13 @@ def test_more_tasks_are_added_to_those_that_are_there(capsys, tmp_path):
     assert "3 tasks a family are there" in err
 
 
+def test_families_of_unequal_length_are_counted_to_the_shortest(capsys, tmp_path):
+    run(capsys, *SMALL[:-1], "4", "--out", str(tmp_path))
+    both = [*SMALL, "--family", "remember", "--out", str(tmp_path), "--json"]
+    _, out, _ = run(capsys, *both)
+    assert [row["tasks"] for row in json.loads(out)] == [4, 4]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

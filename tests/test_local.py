@@ -292,3 +292,44 @@ def test_a_call_under_a_grammar_needs_no_second_try():
 def test_senseless_attempts_are_refused_by_name(attempts):
     with pytest.raises(UsageError, match="attempts"):
         LocalBackend(ScriptedLM(), TWO, attempts=attempts)
+
+
+def test_the_dice_of_a_second_try_begin_anew_with_each_run():
+    backend = LocalBackend(untrained_lm(1024), TWO, constrain=False, attempts=4)
+    seen = []
+    for _ in range(2):
+        backend.reset()
+        seen.append(backend.call(PROMPT))
+    assert seen[0].attempts > 1
+    assert seen[0] == seen[1]
+
+
+def test_tools_that_differ_in_a_type_alone_have_masks_of_their_own():
+    def number(of: int) -> str:
+        """Take a number."""
+        return str(of)
+
+    def text(of: str) -> str:
+        """Take a text."""
+        return of
+
+    text.__name__ = "number"
+    backend = LocalBackend(ScriptedLM(*[call("number", of=7)] * 2), Registry([number]))
+    assert parse_call(backend.call(PROMPT).text)[1] == {"of": 7}
+    backend.set_tools(Registry([text]))
+    assert isinstance(parse_call(backend.call(PROMPT).text)[1]["of"], str)
+
+
+def test_tokens_that_the_ceiling_forced_are_part_of_the_mass_kept():
+    endless = '{"tool":"answer","args":{"text":"' + "x" * 200
+    lm = ScriptedLM(endless)
+    slot = LocalBackend(lm, TWO, keep_choices=True).call(PROMPT)
+    masses = [choice.mass_kept for choice in slot.choices]
+    assert any(choice.forced for choice in slot.choices)
+    assert slot.mass_kept == pytest.approx(sum(masses) / len(masses))
+
+
+@pytest.mark.parametrize("constrain", ["no", 1, None])
+def test_constrain_is_true_or_false(constrain):
+    with pytest.raises(UsageError, match="constrain"):
+        LocalBackend(ScriptedLM(), TWO, constrain=constrain)

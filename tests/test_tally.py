@@ -74,4 +74,17 @@ def test_each_family_has_its_share_of_what_was_solved():
     assert found.by_family == {"calc": 0.5, "read_calc": 1.0}
     head, condition, line = families([found]).splitlines()
     assert head.split() == ["calc", "read_calc"]
-    assert (condition, line.split()) == ("trained", ["mask", "50.0", "100.0"])
+    assert (condition, line.split()) == ("trained", ["mask", "50.0", "100"])
+
+
+def test_nearly_all_is_never_shown_as_all_and_what_was_not_measured_not_as_none():
+    one, other = (
+        row("c", arm, [replace(GOOD, mass_kept=0.99996, family=family)])
+        for arm, family in (("free", "calc"), ("mask", "read"))
+    )
+    assert costs([one]).splitlines()[-1].split()[-1] == "99.9"
+    lines = families([one, other]).splitlines()
+    assert [line.split() for line in lines[2:]] == [
+        ["free", "100", "-"],
+        ["mask", "-", "100"],
+    ]

@@ -184,6 +184,7 @@ def test_an_interrupt_passes_through():
         ("0.1 + 0.2", "0.3"),
         ("0.1 + 0.2 - 0.3", "0"),
         ("2**-3", "0.125"),
+        ("2**200", str(2**200)),
         ("9007199254740993 + 0.0", "9007199254740993"),
         ("123456789012345678901234567890 * 10", "1234567890123456789012345678900"),
         ("1 / 7000000", "0.000000142857"),
@@ -336,6 +337,21 @@ def test_a_file_of_500_megabytes_is_refused_without_reading_it(root):
     tracemalloc.stop()
     assert seen == "error: 'big.txt' has more than 65536 bytes, too many to read"
     assert peak < 1_000_000
+
+
+def test_a_file_of_exactly_the_limit_is_read(root):
+    (root / "full.txt").write_text("x" * 65536)
+    assert tools.default(root).call("read_file", {"path": "full.txt"}) == "x" * 65536
+
+
+def test_a_circle_of_links_outside_is_told_from_nothing_else_there(root):
+    (root.parent / "circle").symlink_to(root.parent / "circle")
+    (root / "own").symlink_to(root / "own")
+    read = tools.default(root)
+    for path in ("../circle", "../nothing", "/etc/passwd"):
+        seen = read.call("read_file", {"path": path})
+        assert seen == f"error: {path!r} lies outside the folder that may be read"
+    assert "outside" not in read.call("read_file", {"path": "own"})
 
 
 def test_a_root_that_is_no_folder_is_refused(root):

@@ -73,3 +73,10 @@ def test_answer_and_tools_of_the_task_itself_keep_their_names(tmp_path):
             assert other.tools[tool] == task.tools[tool]
         assert other.tools["answer"] == ("text",)
     assert seen, "the test must meet a made-up tool"
+
+
+def test_what_an_argument_needs_stays_needed(tmp_path):
+    (_, tools), (_, renamed) = both("calc", 0, tmp_path)
+    for old, new in zip(tools, renamed, strict=True):
+        assert len(new.parameters["required"]) == len(old.parameters["required"])
+        assert new.parameters["required"] == list(new.parameters["properties"])

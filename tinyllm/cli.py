@@ -17,7 +17,7 @@ from typing import Any
 from tinyllm.cli_ablate import ablate_options, run_ablate
 from tinyllm.cli_agent import agent_options, run_agent
 from tinyllm.cli_models import models_options, run_models
-from tinyllm.cli_options import positive, sampling_options, whole
+from tinyllm.cli_options import positive, sampling_options, shown_json, whole
 from tinyllm.cli_verify import run_verify, verify_options
 from tinyllm.errors import TinyllmError, UsageError
 from tinyllm.version import __version__
@@ -54,7 +54,8 @@ def run_generate(args: argparse.Namespace) -> int:
     if args.json:
         made = lm.generate(args.prompt, **options)
         shown = {"text": made.text, "token_ids": list(made.token_ids)}
-        print(json.dumps(shown | {"stop_reason": made.stop_reason}, ensure_ascii=False))
+        shown |= {"stop_reason": made.stop_reason}
+        print(shown_json(json.dumps(shown, ensure_ascii=False)))
         return 0
     pieces = stream(lm, args.prompt, **options)
     first = next(pieces, "")  # before anything is printed, all options are checked

@@ -8,7 +8,7 @@ import os
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from tinyllm.cli_options import positive, sampling_options
+from tinyllm.cli_options import positive, sampling_options, shown_json
 from tinyllm.errors import UsageError
 
 if TYPE_CHECKING:
@@ -50,16 +50,17 @@ def run_agent(args: argparse.Namespace) -> int:
     def show(step: Step) -> None:
         """Print a step at once: with a large model the next one takes a while."""
         if args.json_lines:
-            print(step.json_line(next(number)), end="", flush=True)
+            print(shown_json(step.json_line(next(number)).rstrip()), flush=True)
         elif not args.json:
             print(step, flush=True)
 
     trace = agent.run(args.task, on_step=show)
     answer = "NO ANSWER" if trace.answer is None else f"ANSWER: {trace.answer}"
     if args.json:
-        print(json.dumps(trace.to_json(), ensure_ascii=False, indent=2))
+        plain = json.dumps(trace.to_json(), ensure_ascii=False, indent=2)
+        print(shown_json(plain))
     elif args.json_lines:
-        print(trace.json_end(), end="")
+        print(shown_json(trace.json_end().rstrip()))
     else:
         print("\n".join(filter(None, [trace.end(), answer])))
     return 0 if trace.answer is not None else 1

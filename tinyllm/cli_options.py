@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from typing import Any
 
 
@@ -26,3 +28,12 @@ def whole(text: str, least: int = 0) -> int:
 def positive(text: str) -> int:
     """A whole number of 1 or more; ValueError tells argparse to complain."""
     return whole(text, 1)
+
+
+def shown_json(text: str) -> str:
+    """JSON text, in ASCII where standard output cannot show all of it."""
+    try:
+        text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+        return text
+    except UnicodeEncodeError:
+        return json.dumps(json.loads(text), indent=2 if "\n" in text else None)

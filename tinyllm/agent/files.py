@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import stat
+from itertools import islice
 from pathlib import Path
 
 from tinyllm.errors import ToolError
@@ -52,9 +53,10 @@ def list_names(root: Path) -> str:
         shown = [name for name in os.listdir(root) if not name.startswith(".")]
     except OSError as error:
         raise ToolError("the folder cannot be read") from error
-    names = sorted(name for name in shown if _is_readable(root, name))
+    readable = (name for name in sorted(shown) if _is_readable(root, name))
+    names = list(islice(readable, NAME_LIMIT + 1))
     if len(names) > NAME_LIMIT:
-        names = [*names[:NAME_LIMIT], "…"]
+        names[NAME_LIMIT] = "…"
     return ", ".join(names) or "no files"
 
 
@@ -71,7 +73,9 @@ def _inside(root: Path, path: str, shown: str) -> Path:
     try:
         full = (root / path).resolve()
     except (OSError, ValueError, RuntimeError) as error:  # too long, NUL, link circle
-        raise ToolError(f"{shown} is not a path that can be read") from error
+        if Path(os.path.normpath(root / path)).is_relative_to(root):
+            raise ToolError(f"{shown} is not a path that can be read") from error
+        full = root.parent  # what lies outside is not told apart
     if not full.is_relative_to(root):
         raise ToolError(f"{shown} lies outside the folder that may be read")
     return full

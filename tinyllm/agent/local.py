@@ -57,6 +57,8 @@ class LocalBackend:
         self.tokenizer = lm.tokenizer
         self.session = lm.session()
         self.n_ctx = self.session.n_ctx
+        if not isinstance(constrain, bool):
+            raise UsageError(f"constrain must be True or False, not {constrain!r:.40}")
         self.constrain = constrain
         self.keep_choices = keep_choices
         self.attempts = options.positive("attempts", attempts)

@@ -38,8 +38,9 @@ MAX_SECONDS = 600.0  # a run that takes longer is a run that nobody waits for
 class Agent:
     """A model (or a backend) with tools, that solves a task step by step.
 
-    `lm_or_backend` is what `tinyllm.load` returns, or a Backend. Without tools it gets
-    those of the backend, or the default ones. An `instruction` stands between tools and
+    `lm_or_backend` is what `tinyllm.load` returns, or a Backend, which takes over the
+    tools, if some are given. Without tools it gets those of the backend, or the default
+    ones. An `instruction` stands between tools and
     task. A run ends after `max_steps` or, looked at with each piece of text,
     `max_seconds` on the `clock` (None: never); a tool is not interrupted. The options
     of LocalBackend are handed on to it: temperature, constrain, seed, keep_choices,

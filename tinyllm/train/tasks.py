@@ -1,8 +1,9 @@
 """The task families that the embedded model learns, as scripts of right moves.
 
 `make(family, rng, held)` returns one `Task`: a tool list, a question, the files it
-needs and the moves that solve it. FAMILIES names them all. The numbers, made-up
-names and phrasings of a held-out task occur in no training task.
+needs and the moves that solve it. FAMILIES names them all. No training task has the
+pair of numbers, the made-up names or, except for a fifth of the sums, the phrasing of a
+held-out one. Some families ask the same few questions about ever other files.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How many held-out tasks an agent solves, family by family, with an interval.
 
 `measure(lm, family, n, seed)` runs the real loop with real tools on `n` tasks whose
-numbers, names and phrasings training has never seen, and returns a `Score`. A task is
+numbers, names and phrasings training has not seen, and returns a `Score`. A task is
 solved when the answer is exactly right and every tool it needs was called.
 """
 

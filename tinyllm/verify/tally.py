@@ -72,7 +72,7 @@ def row(condition: str, arm: str, outcomes: Sequence[Outcome]) -> Row:
         counts={m: sum(bool(getattr(o, m)) for o in outcomes) for m in METRICS},
         tokens=round(sum(o.tokens for o in outcomes) / n, 1),
         forwarded=round(sum(o.forwarded for o in outcomes) / n, 1),
-        mass_kept=round(sum(masses) / len(masses), 4) if masses else None,
+        mass_kept=round(sum(masses) / len(masses), 6) if masses else None,
         by_family=_by_family(outcomes),
     )
 
@@ -81,7 +81,7 @@ def _by_family(outcomes: Sequence[Outcome]) -> dict[str, float]:
     solved: dict[str, list[bool]] = {}
     for outcome in outcomes:
         solved.setdefault(outcome.family, []).append(outcome.solved)
-    return {family: round(sum(s) / len(s), 4) for family, s in solved.items()}
+    return {family: round(sum(s) / len(s), 6) for family, s in solved.items()}
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -105,9 +105,9 @@ def families(rows: Sequence[Row]) -> str:
     for condition, found in groupby(rows, key=lambda r: r.condition):
         lines.append(condition)
         for r in found:
-            shares = {name: 100 * r.by_family.get(name, 0.0) for name in widths}
+            shares = {name: _percent(share) for name, share in r.by_family.items()}
             cells = "".join(
-                f"{shares[name]:>{width}.1f}" for name, width in widths.items()
+                f"{shares.get(name, '-'):>{width}}" for name, width in widths.items()
             )
             lines.append(f"  {r.arm:10}{cells}")
     return "\n".join(lines)
