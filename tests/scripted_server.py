@@ -50,10 +50,12 @@ def event(data: object) -> bytes:
     return b"data: " + (data if isinstance(data, bytes) else data.encode()) + b"\n\n"
 
 
-def delta(text: str | None = None, finish: str | None = None, **said: object) -> bytes:
+def delta(
+    text: str | None = None, finish: object = None, index: int = 0, **said: object
+) -> bytes:
     """The event of a chunk."""
     said |= {} if text is None else {"content": text}
-    choice = {"index": 0, "delta": said, "finish_reason": finish}
+    choice = {"index": index, "delta": said, "finish_reason": finish}
     return event({"object": "chat.completion.chunk", "choices": [choice]})
 
 

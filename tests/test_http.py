@@ -204,6 +204,23 @@ def test_a_stream_that_never_says_anything_is_an_error(nothing, monkeypatch):
     assert "more than 20000 bytes" in message
 
 
+def test_an_empty_thought_of_a_server_that_refused_stop_makes_one_request():
+    no = refusal("'stop' is not supported")
+    with ScriptedServer(no, says("hm"), says("")) as server:
+        lm = backend(server)
+        lm.thought(IDS)
+        slot = lm.thought(IDS)
+    assert (slot.text, slot.attempts, len(server.sent)) == ("", 1, 3)
+
+
+def test_only_the_choice_of_index_0_counts():
+    other = delta("no\n", index=1), delta(None, "stop", 1)
+    slot, told, _ = thought(streamed(*other, delta("I see."), delta(None, "length")))
+    assert (slot.text, "".join(told)) == ("I see.", "I see.")
+    message, _ = failure(streamed(delta("hm"), *other))
+    assert "in the middle" in message
+
+
 # calls
 
 
@@ -220,6 +237,36 @@ def test_only_the_first_call_counts():
     more = f'{ADD}\nOBSERVATION: "5"\nCALL: {DONE}'
     assert called(says(more))[0].text == ADD
     assert called(says(f"CALL: {ADD} CALL: {DONE}"))[0].text == ADD
+
+
+@pytest.mark.parametrize(
+    "before",
+    ["\ufeff", " \ufeff\n", "```json\n", "CALL: ```\n", "```JSON CALL:", "CALL:\ufeff"],
+)
+def test_a_mark_or_a_fence_before_a_call_is_ignored(before):
+    slot, *_ = called(says(before, f"{ADD}\n```"))
+    assert (slot.text, slot.attempts) == (ADD, 1)
+
+
+def test_a_call_that_escapes_make_too_long_is_asked_for_again():
+    long = json.dumps({"tool": "answer", "args": {"text": 400 * "\x85"}})
+    raw = long.replace(r"\u0085", "\x85")
+    assert len(raw) < 450
+    slot, _, server = called(says(raw), says(DONE))
+    assert (slot.text, slot.attempts) == (DONE, 2)
+    assert (
+        "a call may have 2048 characters" in server.sent[1]["messages"][-1]["content"]
+    )
+    slot, *_ = called(*[says(raw)] * 3)
+    assert (slot.text, slot.constrained) == (call("answer", text=400 * "\x85"), False)
+
+
+def test_the_third_attempt_is_told_of_both_replies_before_it():
+    *_, server = called(says("one"), says("two"), says(ADD))
+    messages = server.sent[2]["messages"]
+    said = [x["content"] for x in messages if x["role"] == "assistant"]
+    assert said == ["one", "two"]
+    assert messages[:4] == server.sent[1]["messages"]
 
 
 def test_the_response_format_of_openai_has_an_object_at_its_root():
@@ -266,6 +313,20 @@ def test_what_the_server_names_is_given_up_first():
     assert slot.constrained
     assert "max_tokens" not in server.sent[1]
     assert server.sent[1]["max_completion_tokens"] == 96
+
+
+@pytest.mark.parametrize("quote", "'\"")
+def test_a_name_in_quotes_of_either_kind_is_given_up(quote):
+    *_, server = thought(refusal(f"no {quote}stop{quote} here"), says("hm"))
+    assert "stop" not in server.sent[1]
+    assert "stream_options" in server.sent[1]
+
+
+@pytest.mark.parametrize("name", ["stop", "seed"])
+def test_a_name_without_quotes_is_a_word_like_any_other(name):
+    *_, server = thought(refusal(f"I {name} here"), says("hm"), seed=5)
+    assert name in server.sent[1]
+    assert "stream_options" not in server.sent[1]
 
 
 def test_a_server_error_that_names_an_option_is_a_refusal_of_it():
@@ -373,6 +434,11 @@ def test_what_was_read_before_is_not_guessed_where_only_the_prompt_is_known():
     assert (slot.tokens, slot.forwarded, slot.reused) == (7, None, None)
 
 
+def test_more_read_before_than_there_is_to_read_leaves_nothing_to_forward():
+    slot, *_ = thought(says("hm", counts=usage(7, 100, 120)))
+    assert (slot.forwarded, slot.reused) == (0, 120)
+
+
 # the context
 
 
@@ -414,6 +480,12 @@ def test_a_full_context_ends_a_run_and_so_does_the_server_s_own():
         "http://h:99999/v1",
         "http://h/v1?key=1",
         "http://h/v1#x",
+        "http://h/v1?",
+        "http://h/v1#",
+        "http://h:0/v1",
+        "http://[v1.x]/",
+        "http://h/" + "x" * 2040,
+        "http://h/" + "x" * 70_000,
         "file:///etc/passwd",
         None,
         b"http://h",
@@ -425,6 +497,19 @@ def test_a_base_url_that_is_no_plain_address_is_refused(url):
         UsageError, match=r"a server \(base_url\) is an address such as"
     ):
         HttpBackend(url, "m")
+
+
+@pytest.mark.parametrize(
+    ("url", "found"),
+    [
+        ("https://x/v1", ("x", 443, True)),
+        ("http://x/v1", ("x", 80, False)),
+        ("https://x:80/", ("x", 80, True)),
+        ("http://[::1]:9", ("::1", 9, False)),
+    ],
+)
+def test_a_port_that_is_not_given_is_that_of_the_scheme(url, found):
+    assert bounded.address(url) == found
 
 
 def test_a_base_url_with_a_password_is_refused_and_not_shown():

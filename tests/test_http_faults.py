@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import socket
@@ -97,6 +98,13 @@ def test_a_server_that_is_busy_for_an_hour_is_not_waited_for():
     assert "429" in message
     assert "3600 seconds" in message
     assert (pauses, len(server.requests)) == ([], 1)
+
+
+def test_the_longest_pause_is_waited_for():
+    pauses = Pauses()
+    busy = plain({}, 503, Retry_After="20")
+    assert thought(busy, says("hm"), sleep=pauses)[0].text == "hm"
+    assert pauses == [20.0]
 
 
 @pytest.mark.parametrize("after", ["Fri, 31 Dec 1999 23:59:59 GMT", "nan", "-1", ""])
@@ -198,6 +206,32 @@ def test_a_stream_without_done_and_a_character_over_two_packets_are_fine():
     assert thought(streamed(raw[:at], raw[at:]))[0].text == "é🦙"
 
 
+@pytest.mark.parametrize("cut", range(1, 5))
+@pytest.mark.parametrize("kind", ["stream", "whole"])
+def test_a_byte_order_mark_before_the_body_is_ignored(kind, cut):
+    answer = says("I ", "see.") if kind == "stream" else whole("I see.")
+    body = b"\xef\xbb\xbf" + b"".join(answer.pieces)
+    # a chunk is a read of its own
+    parts = [b"%x\r\n%b\r\n" % (len(x), x) for x in (body[:cut], body[cut:])]
+    headers = answer.headers["Content-Type"].encode(), b"Transfer-Encoding: chunked"
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\n%b\r\n\r\n" % headers
+    answer = Answer([head, *parts, b"0\r\n\r\n"], raw=True)
+    assert thought(answer)[0].text == "I see."
+
+
+@pytest.mark.parametrize("no_end", ["", False, 0])
+def test_an_empty_finish_is_no_end(no_end):
+    pieces = delta("I ", no_end), delta("see.", no_end)
+    assert thought(streamed(*pieces, delta(None, "stop")))[0].text == "I see."
+    assert "in the middle" in failure(streamed(*pieces))[0]
+
+
+def test_a_whole_reply_needs_no_finish():
+    message = {"content": "I see."}
+    assert thought(whole("I see.", None))[0].text == "I see."
+    assert thought(plain({"choices": [{"message": message}]}))[0].text == "I see."
+
+
 def test_a_redirect_is_not_followed():
     with ScriptedServer(says("hm")) as other:
         there = {"Location": other.url + "/chat/completions"}
@@ -292,3 +326,68 @@ def test_the_key_is_in_no_log_and_no_message_even_if_the_server_sends_it_back(
     shown += repr(caught.value) + repr(vars(lm)) + "".join(map(repr, caplog.records))
     for start in range(len(KEY) - 7):
         assert KEY[start : start + 8] not in shown
+
+
+@pytest.mark.parametrize("cut", range(1, len(KEY)))
+def test_no_part_of_a_key_is_told_before_the_reply_is_refused(cut):
+    told: list[str] = []
+    echo = streamed(delta("I see " + KEY[:cut]), delta(KEY[cut:]), delta(None, "stop"))
+    with ScriptedServer(echo) as server, pytest.raises(ServerError, match="key back"):
+        backend(server, api_key=KEY).thought(IDS, told.append)
+    assert "".join(told) == "I see"
+
+
+def test_what_may_become_the_key_is_not_told_where_the_reply_breaks_off():
+    told: list[str] = []
+    echo = streamed(delta("I see " + KEY[:-1]))
+    with ScriptedServer(echo) as server, pytest.raises(ServerError, match="middle"):
+        backend(server, api_key=KEY).thought(IDS, told.append)
+    assert "".join(told) == "I see"
+
+
+def test_what_only_begins_like_the_key_is_told_at_the_end():
+    slot, told, _ = thought(says("I see s", "k"), api_key=KEY)
+    assert slot.text == "".join(told) == "I see sk"
+    slot, told, _ = thought(says("I see s", "kill"), api_key=KEY)
+    assert slot.text == "".join(told) == "I see skill"
+
+
+ODD = r'q"uo\te-9"X\z'
+
+
+@pytest.mark.parametrize("key", [KEY, ODD])
+@pytest.mark.parametrize(
+    "form", ['{"tool":"answer","args":{"text":"%s"}}', '{"%s":1}', "%s"]
+)
+def test_a_call_that_spells_the_key_with_escapes_is_refused(key, form):
+    spelled = "".join(f"\\u{ord(x):04x}" for x in key) if form != "%s" else key
+    with ScriptedServer(says(form % spelled)) as server:
+        lm = backend(server, api_key=key)
+        with pytest.raises(ServerError, match="sent the API key back"):
+            lm.call(IDS)
+
+
+@pytest.mark.parametrize("key", [ODD, "12345678"])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        lambda key: {"error": {"message": f"bad {key}"}},
+        lambda key: {"error": {"message": json.dumps({"bad": key})}},
+        lambda key: [key],
+    ],
+)
+def test_a_key_of_any_characters_is_masked_in_an_error(key, shape):
+    message, _ = failure(plain(shape(key), 418), api_key=key)
+    shown = message.split(" says 418")[1]
+    assert "*" * len(key) in shown
+    for part in (key[:4], key[-4:]):
+        assert part not in shown
+        assert json.dumps(part)[1:-1] not in shown
+
+
+@pytest.mark.parametrize("key", ["EMPTY", "none", "1", "1234567"])
+def test_a_key_too_short_to_be_secret_is_a_word_like_any_other(key):
+    assert (
+        thought(says(f"The {key} it is."), api_key=key)[0].text == f"The {key} it is."
+    )
+    assert f"no {key} here" in failure(refusal(f"no {key} here", 404), api_key=key)[0]

@@ -11,7 +11,7 @@ import http.client
 import io
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from http.client import HTTPException
 from typing import Any
 from urllib.parse import urlsplit
@@ -27,6 +27,8 @@ HEADERS = {
 }
 EVENTS = "text/event-stream"
 EXAMPLE = "http://127.0.0.1:8000/v1"
+LONGEST = 2048  # characters of an address
+MARK = b"\xef\xbb\xbf"  # a byte order mark, which a body may begin with
 
 
 class Wire:
@@ -46,6 +48,10 @@ class Wire:
         library: Any,
     ) -> None:
         self.host, self.port, tls = address(base_url)
+        try:
+            library.URL(base_url)
+        except library.InvalidURL as error:
+            raise _no_address(base_url) from error
         self._tls = library.create_ssl_context() if tls else None
         self._response = library.Response
         self._timeout, self._clock = timeout, clock
@@ -80,8 +86,8 @@ class Wire:
             raise ServerError(
                 "the server compresses its reply, which was not asked for"
             )
-        body = iter(lambda: answer.read1(READ), b"")
-        return self._response(answer.status, headers=_kept(answer), content=body)
+        body, headers = _body(answer), _kept(answer)
+        return self._response(answer.status, headers=headers, content=body)
 
     def left(self) -> float:
         """The seconds that are left for this reply; TimeoutError if none are."""
@@ -163,6 +169,15 @@ class _TimedReader(io.RawIOBase):
         super().close()
 
 
+def _body(answer: http.client.HTTPResponse) -> Iterator[bytes]:
+    """The body as it comes, without a byte order mark before it."""
+    head = b""
+    while head != MARK and MARK.startswith(head) and (more := answer.read1(READ)):
+        head += more
+    yield head.removeprefix(MARK)
+    yield from iter(lambda: answer.read1(READ), b"")
+
+
 def _kept(answer: http.client.HTTPResponse) -> dict[str, str]:
     """What is looked at of the headers; clients log them, whatever they hold."""
     headers = {}
@@ -182,16 +197,22 @@ def address(base_url: str) -> tuple[str, int, bool]:
     try:
         found = urlsplit(base_url)
         port, host = found.port, found.hostname
-        plain = not (found.query or found.fragment or "@" in found.netloc)
+        plain = port != 0 and "@" not in found.netloc and len(base_url) <= LONGEST
         plain = plain and re.fullmatch("[!-~]+", base_url) is not None
+        plain = plain and not re.search("[?#]", base_url)
         good = found.scheme in ("http", "https") and plain
     except (ValueError, TypeError, AttributeError):
         good, host = False, None
     if not (good and host):
-        shown = "" if "@" in str(base_url) else f", not {base_url!r:.60}"
-        raise UsageError(
-            f"a server (base_url) is an address such as {EXAMPLE!r}, without user, "
-            f"password, ? or #{shown}"
-        )
+        raise _no_address(base_url)
     tls = found.scheme == "https"
     return host, port or (443 if tls else 80), tls
+
+
+def _no_address(base_url: object) -> UsageError:
+    """The error for what is no plain address; a password is not shown."""
+    shown = "" if "@" in str(base_url) else f", not {base_url!r:.60}"
+    return UsageError(
+        f"a server (base_url) is an address such as {EXAMPLE!r}, without user, "
+        f"password, ? or #{shown}"
+    )

@@ -10,7 +10,7 @@ import json
 import math
 import ssl
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http.client import HTTPException
 from importlib import import_module
 from types import SimpleNamespace
@@ -19,13 +19,12 @@ from typing import Any
 from tinyllm.agent.backend import Count
 from tinyllm.agent.bounded import EVENTS, Wire
 from tinyllm.agent.dialect import named
-from tinyllm.agent.protocol import one_line
+from tinyllm.agent.spoken import Key
 from tinyllm.errors import ServerError, UsageError
 
 LONGEST_WAIT = 20.0  # seconds; a server that wants more is not waited for
 FIRST_PAUSE = 0.5  # seconds before the second try, doubled with each
-SHOWN = 300  # characters of what a server says
-PART = 8  # characters of a key that betray it
+WHOLE = "whole"  # the finish of a reply that came whole and gives none
 BUSY = (408, 429)  # and all from 500 on
 INSTALL = 'pip install "tinyllm-notebooks[http]"'
 
@@ -72,7 +71,7 @@ class ChatServer:
     ) -> None:
         openai, library = client_libraries()
         self.base_url, self.timeout, self.retries = base_url, timeout, retries
-        self._sleep, self._key = sleep, _Key(api_key or "")
+        self._sleep, self._key = sleep, Key(api_key or "")
         self._wire = Wire(base_url, api_key, timeout, clock, library)
         client = library.Client(transport=self._wire, trust_env=False)
         # for the key None it would look into the environment
@@ -97,6 +96,10 @@ class ChatServer:
         finally:
             self._wire.hang_up()
 
+    def refuse_key(self, text: str) -> None:
+        """Raise ServerError for a text of the server that holds the API key."""
+        self._key.passed(self._key.watch(), text)
+
     def _answered(self, options: dict[str, Any]) -> Any:
         """The response whose head has come, if need be at a later try."""
         pause, left = FIRST_PAUSE, self.retries
@@ -119,14 +122,15 @@ class ChatServer:
 
         ServerError if it is damaged or breaks off.
         """
-        text, told, ended, failure = "", False, False, None
+        told, ended, failure, watch = False, False, None, self._key.watch()
+        streams = opened.http_response.headers.get("content-type") == EVENTS
         try:
-            for chunk in _chunks(opened.http_response, opened):
-                piece = self._piece(chunk)
-                text += piece.text
-                self._key.refuse(text)
+            for chunk in opened.parse() if streams else [_whole(opened.http_response)]:
+                piece = self._piece(chunk, streams)
                 told, ended = True, ended or piece.finish is not None
-                yield piece
+                yield replace(piece, text=self._key.passed(watch, piece.text))
+            if ended and (rest := watch.flush()):
+                yield Piece(rest)
         except Exception as error:
             failure = self._damage(error)
         if failure is None and told and not ended:
@@ -135,7 +139,7 @@ class ChatServer:
             raise failure
         return told
 
-    def _piece(self, chunk: Any) -> Piece:
+    def _piece(self, chunk: Any, streams: bool) -> Piece:
         """What a chunk of a stream, or a whole reply, says."""
         if error := getattr(chunk, "error", None):
             raise self._error(f"reports an error: {self._key.hidden(error)}")
@@ -146,13 +150,14 @@ class ChatServer:
             _count(usage, "prompt_tokens"),
             _count(details, "cached_tokens"),
         )
-        if not (choices := getattr(chunk, "choices", None)):
+        if (choice := _choice(chunk)) is None:
             return Piece("", None, *counts)
-        said = getattr(choices[0], "delta", None)
-        said = said or getattr(choices[0], "message", None)
+        message = getattr(choice, "message", None)
+        said = getattr(choice, "delta", None) or message
         text = getattr(said, "content", None) or getattr(said, "refusal", None) or ""
-        finish = getattr(choices[0], "finish_reason", None)
-        return Piece("" + text, None if finish is None else str(finish), *counts)
+        finish = getattr(choice, "finish_reason", None)
+        finish = finish or (None if streams or message is None else WHOLE)
+        return Piece("" + text, str(finish) if finish else None, *counts)
 
     def _failure(self, error: Exception, options: dict[str, Any]) -> Failure:
         """What an exception means that came instead of a response."""
@@ -212,31 +217,6 @@ class ChatServer:
         return ServerError(f"the server at {self.base_url} {what}")
 
 
-class _Key:
-    """What keeps an API key, and each longer part of it, out of what a server says."""
-
-    def __init__(self, key: str) -> None:
-        self._key, self._size = key, min(len(key), PART)
-        starts = range(len(key) - self._size + 1)
-        self._parts = {key[i : i + self._size] for i in starts} - {""}
-
-    def refuse(self, text: str) -> None:
-        """Raise ServerError for a reply that holds the key."""
-        if self._key and self._key in text:
-            raise ServerError("the server sent the API key back: do not trust it")
-
-    def hidden(self, said: object) -> str:
-        """What was said, as one line of at most SHOWN characters, without the key."""
-        said = said if isinstance(said, str) else json.dumps(said, default=vars)
-        plain = said[: 2 * SHOWN]
-        starts = (
-            i for i in range(len(plain)) if plain[i : i + self._size] in self._parts
-        )
-        secret = {i + j for i in starts for j in range(self._size)}
-        told = "".join("*" if i in secret else c for i, c in enumerate(plain))
-        return one_line(told)[:SHOWN]
-
-
 def client_libraries() -> tuple[Any, Any]:
     """The module `openai` and the HTTP library beneath it; UsageError if absent."""
     try:
@@ -248,14 +228,17 @@ def client_libraries() -> tuple[Any, Any]:
         raise UsageError(told) from error
 
 
-def _chunks(response: Any, opened: Any) -> Any:
-    """The chunks of a stream, or the one reply of a server that does not stream."""
-    if response.headers.get("content-type") == EVENTS:
-        return opened.parse()
-    whole = json.loads(
+def _whole(response: Any) -> Any:
+    """The reply of a server that does not stream."""
+    return json.loads(
         response.read(), object_hook=lambda found: SimpleNamespace(**found)
     )
-    return [whole]
+
+
+def _choice(chunk: Any) -> Any:
+    """The choice of index 0 or without an index, or None."""
+    choices = getattr(chunk, "choices", None) or []
+    return next((one for one in choices if not getattr(one, "index", None)), None)
 
 
 def _count(holder: object, name: str) -> Count:

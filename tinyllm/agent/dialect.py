@@ -92,7 +92,7 @@ class Dialect:
 def named(options: dict[str, Any], complaint: str) -> list[str]:
     """The options that can be left out and that a complaint names in quotes."""
     sent = [name for name in OPTIONAL if name in options]
-    return [name for name in sent if re.search(f"['\"]{name}['\"]", complaint)]
+    return [name for name in sent if re.search(rf"['\"]{name}\\?['\"]", complaint)]
 
 
 def instructions(tools: Registry) -> str:

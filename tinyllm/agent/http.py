@@ -19,7 +19,7 @@ from tinyllm.agent.backend import Count, OnText, Slot, parses, total
 from tinyllm.agent.chat_server import ChatServer, Piece, RefusedError
 from tinyllm.agent.dialect import Dialect, again, instructions
 from tinyllm.agent.protocol import CALL_CEILING, CALL_LIMIT, THOUGHT_CEILING
-from tinyllm.agent.spoken import Told, Utf8, paired, unlabelled
+from tinyllm.agent.spoken import Told, Utf8, paired, spoken_call
 from tinyllm.agent.tools import Registry
 from tinyllm.decode.sampling import in_range, whole
 from tinyllm.errors import (
@@ -50,8 +50,9 @@ class HttpBackend:
     `timeout` bounds a whole reply, in seconds; `retries` how often a server that is
     busy or out of reach is asked again; `attempts` the replies of which one must be a
     call that fits; `n_ctx` the bytes of a transcript. Only `api_key` is sent, no key
-    from the environment. `constrain=False` asks for no response_format. `calls`,
-    `parsed` and `tokens` (None where the server does not say) count over its life.
+    from the environment; one of fewer than 8 characters is no secret.
+    `constrain=False` asks for no response_format. `calls`, `parsed` and `tokens` (None
+    where the server does not say) count over its life.
     """
 
     def __init__(
@@ -143,6 +144,8 @@ class HttpBackend:
                 messages = messages + again(replies[-1].text, fault)
             replies.append(self._call_reply(messages, say))
             text, fault = self._fitted(replies[-1].text)
+            # which shows a key that the reply spelled with escapes
+            self._server.refuse_key(f"{text} {fault}")
         if len(self.tokenizer.encode(text)) > room:
             raise self._full(token_ids)
         say(text)
@@ -214,15 +217,16 @@ class HttpBackend:
 
     def _fitted(self, text: str) -> tuple[str, str]:
         """The text as one line, a call in canonical form, and why it does not fit."""
-        text = unlabelled(text, protocol.CALL)[:CALL_LIMIT].rstrip()
+        text = spoken_call(text)[:CALL_LIMIT].rstrip()
         try:
             tool, args = protocol.parse_call(text)
         except ProtocolError as error:
             return protocol.one_line(text.partition("\n")[0]), str(error)
         call = protocol.call_text(tool, args)
         try:
+            protocol.parse_call(call)  # escapes may have made it too long
             self.tools.check(tool, args)
-        except ToolError as error:
+        except (ProtocolError, ToolError) as error:
             return call, str(error)
         return call, ""
 

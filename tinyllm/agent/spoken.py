@@ -1,16 +1,23 @@
-"""What becomes of a server's text: `Utf8`, `Told`, `unlabelled` and `paired`."""
+"""What becomes of a server's text: `Utf8`, `Told`, `Key` and the functions below."""
 
 from __future__ import annotations
 
 import codecs
+import json
+import re
 from collections.abc import Sequence
 
 from tinyllm.agent import protocol
 from tinyllm.agent.backend import OnText
 from tinyllm.agent.protocol import THOUGHT_CEILING
-from tinyllm.errors import InvalidTokenError
+from tinyllm.decode.stop import StopStrings
+from tinyllm.errors import InvalidTokenError, ServerError
 
 THOUGHT_LIMIT = 16 * THOUGHT_CEILING  # characters, where a server has no ceiling
+SHOWN = 300  # characters of what a server says
+PART = 8  # characters of a key that betray it
+_BLANK = re.compile(r"\A[\s\ufeff]+")  # with byte order marks
+_FENCE = re.compile(r"\A`{3,}\w*")
 
 
 class Utf8:
@@ -54,13 +61,59 @@ class Told:
         return bool(line_break) or cut != line or len(so_far) > THOUGHT_LIMIT
 
 
+class Key:
+    """What keeps an API key, and each longer part of it, out of what a server says.
+
+    A key of fewer than PART characters is no secret: servers that need none are given
+    words such as "EMPTY", which may stand in any honest reply.
+    """
+
+    def __init__(self, key: str) -> None:
+        escaped = json.dumps(key)[1:-1]
+        twice = json.dumps(escaped)[1:-1]  # in JSON within JSON
+        forms = (key, escaped, twice, repr(key)[1:-1])
+        self._forms = forms if len(key) >= PART else ()
+        self._parts = {
+            form[i : i + PART]
+            for form in self._forms
+            for i in range(len(form) - PART + 1)
+        }
+
+    def watch(self) -> StopStrings:
+        """What holds back the text of a reply while it may become the key."""
+        return StopStrings(self._forms)
+
+    def passed(self, watch: StopStrings, piece: str) -> str:
+        """The text that may pass; ServerError as soon as the key has come."""
+        text = watch.push(piece)
+        if watch.stopped:
+            raise ServerError("the server sent the API key back: do not trust it")
+        return text
+
+    def hidden(self, said: object) -> str:
+        """What was said, as one line of at most SHOWN characters, without the key."""
+        said = said if isinstance(said, str) else json.dumps(said, default=vars)
+        plain = said[: 2 * SHOWN]
+        starts = (i for i in range(len(plain)) if plain[i : i + PART] in self._parts)
+        secret = {i + j for i in starts for j in range(PART)}
+        told = "".join("*" if i in secret else c for i, c in enumerate(plain))
+        return protocol.one_line(told)[:SHOWN]
+
+
+def spoken_call(text: str) -> str:
+    """The text without what may stand before a call: blank lines, label, a fence."""
+    text = unlabelled(text, protocol.CALL)
+    return unlabelled(_FENCE.sub("", text), protocol.CALL)
+
+
 def unlabelled(text: str, label: str) -> str:
     """The text without blank lines and without the label it may begin with.
 
     "" while it is too short to tell.
     """
-    text, name = text.lstrip(), label.strip()
-    return "" if name.startswith(text) else text.removeprefix(name).lstrip()
+    text, name = _BLANK.sub("", text), label.strip()
+    rest = "" if name.startswith(text) else text.removeprefix(name)
+    return _BLANK.sub("", rest)
 
 
 def paired(text: str) -> str:
