@@ -138,6 +138,16 @@ def test_a_folder_of_another_measurement_is_refused(capsys, tmp_path):
     assert "another measurement" in err
 
 
+def test_a_file_of_another_measurement_is_refused_before_anything_is_measured(
+    capsys, tmp_path, monkeypatch
+):
+    (tmp_path / "trained-mask.jsonl").write_text("{}\n")
+    monkeypatch.setattr(ablation, "judged", lambda *_: pytest.fail("measured"))
+    code, _, err = run(capsys, *SMALL, "--out", str(tmp_path))
+    assert code == 2
+    assert "another measurement" in err
+
+
 def test_a_folder_that_cannot_be_made_is_a_sentence(capsys, tmp_path):
     (tmp_path / "file").write_text("x")
     code, _, err = run(capsys, *SMALL, "--out", str(tmp_path / "file" / "x"))

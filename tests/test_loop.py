@@ -14,7 +14,7 @@ from tinyllm.agent.loop import Agent
 from tinyllm.agent.protocol import observation_literal
 from tinyllm.agent.tools import Registry
 from tinyllm.agent.trace import Step
-from tinyllm.errors import InferenceError, UsageError
+from tinyllm.errors import ContextFullError, InferenceError, UsageError
 
 ADD = call("calc", expression="4871*209")
 DONE = call("answer", text="1018039")
@@ -498,3 +498,11 @@ def test_a_step_adds_up_both_of_its_slots():
     two = Slot((), DONE, tokens=20, forwarded=40, reused=60)
     step = Step((one, two), "answer", {"text": "5"}, answer="5")
     assert (step.tokens, step.forwarded, step.reused) == (23, 45, 67)
+
+
+def test_what_a_listener_of_steps_raises_is_not_taken_for_the_end_of_the_context():
+    def full(step: Step) -> None:
+        raise ContextFullError("mine")
+
+    with pytest.raises(ContextFullError, match="mine"):
+        Agent(ScriptedLM("hm\n", DONE), TWO).run("x", on_step=full)

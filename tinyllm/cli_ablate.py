@@ -18,6 +18,7 @@ from tinyllm.progress import Progress
 if TYPE_CHECKING:
     from tinyllm.engine import NumpyEngine
     from tinyllm.verify.ablation import Arm, Condition
+    from tinyllm.verify.outcome_file import OutcomeFile
     from tinyllm.verify.tally import Row
 
 DRAWN_WITH = ("matplotlib", "IPython", "ipywidgets")
@@ -70,12 +71,23 @@ def _measured(args: argparse.Namespace, out: Path | None) -> list[Row]:
     arms = chosen("arm", ARMS, args.arm or list(ARMS))
     families = chosen("family", {f: f for f in FAMILIES}, args.family or list(FAMILIES))
     usual = [*USUAL, "early"] if args.early else list(USUAL)
+    conditions = _conditions(args.condition or usual, args.early)
+    # opened first: a file of another measurement is refused before hours of work
+    kept = {c: [_kept(c, arm, args.seed, out) for arm in arms] for c in conditions}
     rows = []
-    for condition in _conditions(args.condition or usual, args.early):
+    for condition, files in kept.items():
         lm = tinyllm.load(condition.model)
-        for arm in arms:
-            rows.append(_row(lm, condition, arm, families, args, out))
+        for arm, file in zip(arms, files, strict=True):
+            rows.append(_row(lm, condition, arm, families, args, file))
     return rows
+
+
+def _kept(condition: Condition, arm: Arm, seed: int, out: Path | None) -> OutcomeFile:
+    """The outcomes that are there already, with their file if there is a folder."""
+    from tinyllm.verify.outcome_file import OutcomeFile, about
+
+    path = out and out / f"{condition.name}-{arm.name}.jsonl"
+    return OutcomeFile(path, about(condition, arm, seed))
 
 
 def _conditions(names: Sequence[str], early: str | None) -> list[Condition]:
@@ -101,15 +113,12 @@ def _row(
     arm: Arm,
     families: Sequence[str],
     args: argparse.Namespace,
-    out: Path | None,
+    kept: OutcomeFile,
 ) -> Row:
-    """One arm under one condition: what the file lacks is measured."""
+    """One arm under one condition: what is not kept already is measured."""
     from tinyllm.verify.ablation import outcomes
-    from tinyllm.verify.outcome_file import OutcomeFile, about
     from tinyllm.verify.tally import row
 
-    path = out and out / f"{condition.name}-{arm.name}.jsonl"
-    kept = OutcomeFile(path, about(condition, arm, args.seed))
     total = sum(max(args.tasks, kept.done(family)) for family in families)
     with Progress(total, f"{condition.name}, {arm.name}", "tasks") as progress:
         done = sum(kept.done(family) for family in families)

@@ -72,6 +72,8 @@ def _backend(args: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
 
     sampling = {"temperature": args.temperature, "seed": args.seed}
     if args.server is None:
+        if args.api_key_env:
+            raise UsageError("--api-key-env is for a server: add --server URL")
         lm = tinyllm.load(args.model, tokenizer=args.tokenizer)
         return lm, sampling | {"constrain": not args.no_grammar}
     from tinyllm.agent.http import HttpBackend

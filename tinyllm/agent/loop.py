@@ -40,11 +40,10 @@ class Agent:
 
     `lm_or_backend` is what `tinyllm.load` returns, or a Backend, which takes over the
     tools, if some are given. Without tools it gets those of the backend, or the default
-    ones. An `instruction` stands between tools and
-    task. A run ends after `max_steps` or, looked at with each piece of text,
-    `max_seconds` on the `clock` (None: never); a tool is not interrupted. The options
-    of LocalBackend are handed on to it: temperature, constrain, seed, keep_choices,
-    attempts.
+    ones. An `instruction` stands between tools and task. A run ends after `max_steps`
+    or, looked at with each piece of text, `max_seconds` on the `clock` (None: never); a
+    tool is not interrupted. The options of LocalBackend are handed on to it:
+    temperature, constrain, seed, keep_choices, attempts.
     """
 
     def __init__(
@@ -80,9 +79,8 @@ class Agent:
 
         `on_event(kind, text)` gets kind "thought" and "call" with the text piece by
         piece (the first is empty), and "observation" with the whole literal;
-        `on_step` gets each step when it is done.
-        UsageError if the task is empty or does not fit into the context, or if no tool
-        could end the run.
+        `on_step` gets each step when it is done. UsageError if the task is empty or
+        does not fit into the context, or if no tool could end the run.
         """
         token_ids = self._prompt(task)
         self.backend.reset()
@@ -92,13 +90,13 @@ class Agent:
         while not reason:
             try:
                 steps.append(self._step(token_ids, tell))
-                if on_step is not None:
-                    on_step(steps[-1])
-                reason = self._ended(steps)
             except ContextFullError:
                 reason = "context_full"
             except _TimeUpError:
                 reason = "time_up"
+            else:
+                (on_step or _unheeded)(steps[-1])
+                reason = self._ended(steps)
         answer = steps[-1].answer if steps else None
         task = protocol.clean_task(task)
         return Trace(task, answer, tuple(steps), reason, tuple(token_ids))
@@ -216,3 +214,7 @@ class _TimeUpError(Exception):
 
 def _ignore(kind: str, text: str) -> None:
     """The listener of a run to which nobody listens."""
+
+
+def _unheeded(step: Step) -> None:
+    """The same for steps."""
