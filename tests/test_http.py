@@ -248,6 +248,14 @@ def test_a_mark_or_a_fence_before_a_call_is_ignored(before):
     assert (slot.text, slot.attempts) == (ADD, 1)
 
 
+def test_a_raw_control_character_becomes_a_space_and_what_is_kept_is_what_is_done():
+    with ScriptedServer(says("hm"), says(DONE.replace("1018039", "a\tb"))) as server:
+        trace = Agent(backend(server)).run("x")
+    assert trace.answer == "a b"
+    assert trace.steps[0].attempts == 1
+    assert trace.steps[0].call == call("answer", text="a b")
+
+
 def test_a_call_that_escapes_make_too_long_is_asked_for_again():
     long = json.dumps({"tool": "answer", "args": {"text": 400 * "\x85"}})
     raw = long.replace(r"\u0085", "\x85")

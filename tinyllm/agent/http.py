@@ -221,7 +221,10 @@ class HttpBackend:
         try:
             tool, args = protocol.parse_call(text)
         except ProtocolError as error:
-            return protocol.one_line(text.partition("\n")[0]), str(error)
+            line = protocol.one_line(text.partition("\n")[0])
+            if not parses(line):
+                return line, str(error)
+            tool, args = protocol.parse_call(line)  # a raw control became a space
         call = protocol.call_text(tool, args)
         try:
             protocol.parse_call(call)  # escapes may have made it too long
