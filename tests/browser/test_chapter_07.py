@@ -38,11 +38,11 @@ def test_the_picture_and_its_words_follow_the_two_choices(patience, chapter):
     expect(words).not_to_contain_text("trained\n", timeout=patience)
     expect(picture).not_to_have_attribute("src", drawn, timeout=patience)
     says("mask, ")
-    says("solved 0 (0-")
+    says("solved 0 (0.0-")
 
     metric.select_option(label="parsed")
     expect(words).not_to_contain_text("solved", timeout=patience)
-    says("syntax: parsed 0 (0-")
+    says("syntax: parsed 0 (0.0-")
     *_, name, masked = words.inner_text().strip().splitlines()
     tasks = name.split()[1]
     assert f"parsed {tasks} (" in masked, "under the mask every task parses"

@@ -73,7 +73,7 @@ class HttpBackend:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.tokenizer = Utf8()
-        self.base_url, self.model = base_url, options.text("model", model)
+        self.base_url, self.name = base_url, options.text("model", model)
         self.n_ctx = options.positive("n_ctx", n_ctx)
         self.attempts = options.positive("attempts", attempts)
         self.temperature = in_range("temperature", temperature, 2.0)
@@ -95,7 +95,7 @@ class HttpBackend:
         self.set_tools(tools)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.base_url!r}, {self.model!r})"
+        return f"{type(self).__name__}({self.base_url!r}, {self.name!r})"
 
     def set_tools(self, tools: Registry | None) -> None:
         """Swap the tools; what the server was found to take is remembered."""
@@ -196,7 +196,7 @@ class HttpBackend:
     ) -> _Reply:
         """The reply to these messages, up to where it is enough."""
         raw, text, finish, counts = "", "", None, Piece()
-        asked = {"model": self.model, "messages": messages, **spoken}
+        asked = {"model": self.name, "messages": messages, **spoken}
         with closing(self._server.ask(asked)) as pieces:
             for piece in pieces:
                 raw += piece.text
