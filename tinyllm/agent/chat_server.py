@@ -142,7 +142,7 @@ class ChatServer:
     def _piece(self, chunk: Any, streams: bool) -> Piece:
         """What a chunk of a stream, or a whole reply, says."""
         if error := getattr(chunk, "error", None):
-            raise self._error(f"reports an error: {self._key.hidden(error)}")
+            raise self._error(f"reports an error: {self._key.masked(error)}")
         usage = getattr(chunk, "usage", None)
         details = getattr(usage, "prompt_tokens_details", None)
         counts = (
@@ -171,7 +171,7 @@ class ChatServer:
 
     def _status(self, error: Any, status: int, options: dict[str, Any]) -> Failure:
         """What a status of 300 or more means."""
-        said = self._key.hidden(error.body)
+        said = self._key.masked(error.body)
         if status in (400, 422) or (status == 500 and named(options, said)):
             refused = self._error(f"does not take the request ({status}): {said}")
             return Failure(RefusedError(str(refused)))
@@ -206,7 +206,7 @@ class ChatServer:
         elif isinstance(cause, UnicodeDecodeError):
             told = "cut its reply inside a character: try again"
         elif (body := getattr(error, "body", None)) is not None:
-            told = f"reports an error: {self._key.hidden(body)}"
+            told = f"reports an error: {self._key.masked(body)}"
         else:
             kind = type(cause).__name__
             told = f"sent no chat completion ({kind}): check its address (often …/v1)"

@@ -90,7 +90,7 @@ class Key:
             raise ServerError("the server sent the API key back: do not trust it")
         return text
 
-    def hidden(self, said: object) -> str:
+    def masked(self, said: object) -> str:
         """What was said, as one line of at most SHOWN characters, without the key."""
         said = said if isinstance(said, str) else json.dumps(said, default=vars)
         plain = said[: 2 * SHOWN]
