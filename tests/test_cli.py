@@ -196,7 +196,11 @@ def test_ctrl_c_while_generating_is_exit_code_130(capsys, monkeypatch):
 def test_a_real_ctrl_c_ends_training_with_130_and_nothing_half_written(tmp_path):
     command = [sys.executable, "-m", "tinyllm", "train", "agent", "--out"]
     child = subprocess.Popen(
-        [*command, str(tmp_path)], stderr=subprocess.PIPE, text=True
+        [*command, str(tmp_path)],
+        stderr=subprocess.PIPE,
+        text=True,
+        # where the tests run in the background of a script, SIGINT is ignored
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     with child:
         assert child.stderr is not None
