@@ -82,3 +82,7 @@ def total(counts: Sequence[Count]) -> Count:
     """The sum, or None where one of them is not known."""
     known = [count for count in counts if count is not None]
     return sum(known) if len(known) == len(counts) else None
+
+
+def unheard(text: str) -> None:
+    """The listener of a slot to which nobody listens."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tinyllm.agent import options, protocol
-from tinyllm.agent.backend import Count, OnText, Slot, parses, total
+from tinyllm.agent.backend import Count, OnText, Slot, parses, total, unheard
 from tinyllm.agent.chat_server import ChatServer, Piece, RefusedError
 from tinyllm.agent.dialect import Dialect, again, instructions
 from tinyllm.agent.protocol import CALL_CEILING, CALL_LIMIT, THOUGHT_CEILING
@@ -77,9 +77,7 @@ class HttpBackend:
         self.n_ctx = options.positive("n_ctx", n_ctx)
         self.attempts = options.positive("attempts", attempts)
         self.temperature = in_range("temperature", temperature, 2.0)
-        if not isinstance(constrain, bool):
-            raise UsageError(f"constrain must be True or False, not {constrain!r:.40}")
-        self.constrain = constrain
+        self.constrain = options.flag("constrain", constrain)
         self.seed = None if seed is None else whole("seed", seed)
         self._server = ChatServer(
             base_url,
@@ -113,7 +111,7 @@ class HttpBackend:
         `on_text` gets the text while it comes. ContextFullError if there is no room,
         ServerError if the server does not do its part.
         """
-        told = Told(self._room(token_ids), on_text or _unheard)
+        told = Told(self._room(token_ids), on_text or unheard)
         messages = self._messages(token_ids)
         wanted = {"max_tokens": THOUGHT_CEILING, "stop": ["\n"]}
         replies = [self._reply(messages, wanted, None, told.hear)]
@@ -135,7 +133,7 @@ class HttpBackend:
             raise UsageError(
                 "a call needs tools: give some to the backend or the agent"
             )
-        room, say = self._room(token_ids), on_text or _unheard
+        room, say = self._room(token_ids), on_text or unheard
         messages = self._messages(token_ids)
         replies: list[_Reply] = []
         fault = text = ""
@@ -266,7 +264,3 @@ def _forwarded(counts: Piece) -> Count:
     if counts.prompt is None or counts.cached is None:
         return None
     return max(0, counts.prompt - counts.cached)
-
-
-def _unheard(text: str) -> None:
-    """The listener of a slot to which nobody listens."""

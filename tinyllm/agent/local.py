@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from tinyllm import grammar
 from tinyllm.agent import options
-from tinyllm.agent.backend import OnText, Slot, parses, total
+from tinyllm.agent.backend import OnText, Slot, parses, total, unheard
 from tinyllm.agent.one_line import OneLine
 from tinyllm.agent.protocol import CALL_CEILING, THOUGHT_CEILING
 from tinyllm.agent.tools import Registry
@@ -57,9 +57,7 @@ class LocalBackend:
         self.tokenizer = lm.tokenizer
         self.session = lm.session()
         self.n_ctx = self.session.n_ctx
-        if not isinstance(constrain, bool):
-            raise UsageError(f"constrain must be True or False, not {constrain!r:.40}")
-        self.constrain = constrain
+        self.constrain = options.flag("constrain", constrain)
         self.keep_choices = keep_choices
         self.attempts = options.positive("attempts", attempts)
         self.calls = self.parsed = self.tokens = 0
@@ -111,7 +109,7 @@ class LocalBackend:
             slot = self._slot(token_ids, rules, self.sampler, budget, on_text)
         else:
             slot = self._tried(token_ids, budget)
-            (on_text or _unheard)(slot.text)
+            (on_text or unheard)(slot.text)
         cut = slot.forced if self.constrain else len(slot.token_ids) == budget
         if cut and budget < CALL_CEILING:
             raise _full(len(token_ids), self.n_ctx)
@@ -150,7 +148,7 @@ class LocalBackend:
         with one_blas_thread():
             logits = self.session.feed(token_ids)  # (V,)
             chosen = choose_tokens(self.session, logits, sampler, budget, rules)
-            choices, text = self._collected(chosen, on_text or _unheard)
+            choices, text = self._collected(chosen, on_text or unheard)
         legal = [] if free else [choice.legal for choice in choices if choice.legal]
         mass = [] if free else [choice.mass_kept or 0.0 for choice in choices]
         self.tokens += len(choices)
@@ -208,7 +206,3 @@ def _full(length: int, n_ctx: int) -> ContextFullError:
     """The error for a transcript that leaves too little room for a reply."""
     taken = f"{length} of {n_ctx} positions are taken"
     return ContextFullError(f"no room for the reply: {taken}; try fewer, shorter steps")
-
-
-def _unheard(text: str) -> None:
-    """The listener of a slot to which nobody listens."""

@@ -19,6 +19,13 @@ def text(name: str, value: str) -> str:
     return value
 
 
+def flag(name: str, value: bool) -> bool:
+    """The value; UsageError unless it is True or False."""
+    if not isinstance(value, bool):
+        raise UsageError(f"{name} must be True or False, not {value!r:.40}")
+    return value
+
+
 def positive(name: str, value: int) -> int:
     """The value; UsageError unless it is a whole number of 1 or more."""
     if whole(name, value) < 1:

@@ -9,7 +9,6 @@ choose one condition or one metric. `rows` are those of `verify.tally`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from itertools import groupby
 from typing import Any
 
@@ -168,8 +167,7 @@ def explorer(rows: Sequence[Row]) -> widgets.VBox:
     def redraw(_: object = None) -> None:
         shown = [row for row in rows if condition.value in (ALL, row.condition)]
         chosen = None if metric.value == ALL else [metric.value]
-        said = escape(told(shown, chosen))
-        words.value = f"<pre class='tinyllm-ablation'>{said}</pre>"
+        words.value = look.pre("ablation", told(shown, chosen))
         picture.value = look.png(draw(shown, chosen))
 
     condition.observe(redraw, "value")

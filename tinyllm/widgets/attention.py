@@ -9,7 +9,6 @@ Layer, head and position count from 0, as the arrays do.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 import ipywidgets as widgets
@@ -21,7 +20,7 @@ from matplotlib.patches import Polygon, Rectangle
 from tinyllm.errors import UsageError
 from tinyllm.model.layers import Array
 from tinyllm.model.trace import Trace
-from tinyllm.widgets.picture import BLUE, GREY, ORANGE, figure, png, shown, styled
+from tinyllm.widgets.picture import BLUE, GREY, ORANGE, figure, png, pre, shown, styled
 from tinyllm.widgets.written import written
 
 LARGEST = 48  # tokens: more labels than this nobody can read
@@ -197,8 +196,8 @@ def explorer(
     def redraw(_: object = None) -> None:
         """The words first: they are there at once, and the picture takes a while."""
         layer, head, position = (slider.value for slider in sliders)
-        text = escape(told(trace, tokenizer, layer, head, position))
-        words.value = f"<pre class='tinyllm-attention'>{text}</pre>"
+        text = told(trace, tokenizer, layer, head, position)
+        words.value = pre("attention", text)
         picture.value = png(draw(trace, tokenizer, layer, head, position))
 
     for slider in sliders:

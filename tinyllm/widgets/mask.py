@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 import ipywidgets as widgets
@@ -22,7 +21,7 @@ from matplotlib.figure import Figure
 
 from tinyllm.decode.generate import Choice
 from tinyllm.decode.sampling import softmax
-from tinyllm.widgets.picture import BLUE, GREY, ORANGE, figure, png, shown, styled
+from tinyllm.widgets.picture import BLUE, GREY, ORANGE, figure, png, pre, shown, styled
 from tinyllm.widgets.written import written
 
 TOP = 8
@@ -137,8 +136,7 @@ def explorer(choices: Sequence[Choice], tokenizer: Any) -> widgets.VBox:
     def redraw(_: object = None) -> None:
         step = slider.value - 1
         picture.value = png(draw(choices[step], tokenizer))
-        text = escape(told(choices, tokenizer, step))
-        words.value = f"<pre class='tinyllm-mask'>{text}</pre>"
+        words.value = pre("mask", told(choices, tokenizer, step))
 
     slider.observe(redraw, "value")
     redraw()

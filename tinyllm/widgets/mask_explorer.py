@@ -10,7 +10,6 @@ alone.
 
 from __future__ import annotations
 
-from html import escape
 from typing import Any
 
 import ipywidgets as widgets
@@ -103,7 +102,7 @@ class _Explorer:
             try:
                 deed()
             except TinyllmError as error:
-                self.reason.value = _pre("why", str(error))
+                self.reason.value = look.pre("why", str(error))
             else:
                 self._moved()
 
@@ -125,8 +124,8 @@ class _Explorer:
         if self.step >= n:  # of one token only
             self.slider.value = n
             return
-        self.words.value = _pre("mask-words", told(walk, self.tokenizer, self.step))
-        self.done.value = _pre("mask-deeds", deeds(walk))
+        self.words.value = look.pre("mask-words", told(walk, self.tokenizer, self.step))
+        self.done.value = look.pre("mask-deeds", deeds(walk))
         self.picture.value = look.png(draw(walk, self.tokenizer, self.step))
         choice = step_of(walk, self.step).choice
         chances = softmax(choice.logits)  # (V,)
@@ -144,17 +143,13 @@ class _Explorer:
         if token_id is None:
             return
         at = step_of(walk, self.step)
-        self.reason.value = _pre(
+        self.reason.value = look.pre(
             "mask-why", why(walk, self.tokenizer, self.step, token_id)
         )
         take, on, undo = self.buttons
         found = walk.grammar.explain(at.state, token_id)
         take.disabled = not found.legal or token_id == at.choice.token_id
         on.disabled, undo.disabled = walk.ended, not walk.can_undo
-
-
-def _pre(name: str, text: str) -> str:
-    return f"<pre class='tinyllm-{name}'>{escape(text)}</pre>"
 
 
 def explorer(walk: Walk, tokenizer: Any, step: int = 0) -> widgets.VBox:

@@ -2,12 +2,14 @@
 
 `figure(width, height)` makes an empty figure, `png(figure)` its bytes, and
 `shown(figure, alt)` what a notebook cell displays. The same values give the same bytes.
+`pre(name, text)` is the text that stands beside it in a widget.
 """
 
 from __future__ import annotations
 
 import io
 from contextlib import AbstractContextManager
+from html import escape
 from typing import Any
 
 from IPython.display import Image
@@ -47,3 +49,12 @@ def png(fig: Figure) -> bytes:
 def shown(fig: Figure, alt: str) -> Image:
     """The figure as the value of a cell; `alt` says the same in words."""
     return Image(data=png(fig), format="png", alt=alt)  # type: ignore[no-untyped-call]
+
+
+def pre(name: str, text: str) -> str:
+    """The text as HTML, escaped, its lines as they are, under the class tinyllm-name.
+
+    >>> pre("mask", "a < b")
+    "<pre class='tinyllm-mask'>a &lt; b</pre>"
+    """
+    return f"<pre class='tinyllm-{name}'>{escape(text)}</pre>"

@@ -9,7 +9,6 @@ picture, and `told` with the same arguments, the same in words. `at` counts the
 
 from __future__ import annotations
 
-from html import escape
 from typing import Any
 
 import ipywidgets as widgets
@@ -111,14 +110,11 @@ class _Viewer:
         step = self.steps[at]
         self.slider.description = named(trace, at)
         self.back.disabled, self.on.disabled = step == 0, step == self.steps[-1]
-        self.lines.value = _pre("transcript", "\n".join(listed(trace, tokenizer, at)))
+        lines = "\n".join(listed(trace, tokenizer, at))
+        self.lines.value = look.pre("replay-transcript", lines)
         words = f"{account(trace, step)}\n\n{looked_at(trace, tokenizer, at)}"
-        self.words.value = _pre("words", words)
+        self.words.value = look.pre("replay-words", words)
         self.picture.value = look.png(draw(trace, tokenizer, at))
-
-
-def _pre(name: str, text: str) -> str:
-    return f"<pre class='tinyllm-replay-{name}'>{escape(text)}</pre>"
 
 
 def viewer(trace: Trace, tokenizer: Any, at: int = 0) -> widgets.VBox:

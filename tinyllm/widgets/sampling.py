@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 from textwrap import wrap
 from typing import Any
 
@@ -281,8 +280,7 @@ def explorer(
     def redraw(_: object = None) -> None:
         """The words first: they are there at once, and the picture takes a while."""
         now = Sampler(**{name: slider.value for name, slider in sliders.items()})
-        text = escape(told(logits, tokenizer, now))
-        words.value = f"<pre class='tinyllm-sampling'>{text}</pre>"
+        words.value = look.pre("sampling", told(logits, tokenizer, now))
         picture.value = look.png(draw(logits, tokenizer, now))
 
     for name, slider in sliders.items():

@@ -9,7 +9,6 @@ from 1 where a reader sees them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from html import escape
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -21,7 +20,7 @@ from matplotlib.figure import Figure
 from tinyllm.decode.session import common_prefix
 from tinyllm.errors import TokenizationError, UsageError
 from tinyllm.text.start import after_bos
-from tinyllm.widgets.picture import BLUE, GREY, ORANGE, figure, png, shown, styled
+from tinyllm.widgets.picture import BLUE, GREY, ORANGE, figure, png, pre, shown, styled
 from tinyllm.widgets.recorder import Event
 from tinyllm.widgets.written import written
 
@@ -261,12 +260,11 @@ def explorer(
     reply = widgets.HTML()
 
     def answered(_: object = None) -> None:
-        line = escape(answer(events[slider.value - 1], tokenizer, box.value))
-        reply.value = f"<pre class='tinyllm-answer'>{line}</pre>"
+        line = answer(events[slider.value - 1], tokenizer, box.value)
+        reply.value = pre("answer", line)
 
     def redraw(_: object = None) -> None:
-        line = escape(told(events, tokenizer, slider.value - 1))
-        words.value = f"<pre class='tinyllm-timeline'>{line}</pre>"
+        words.value = pre("timeline", told(events, tokenizer, slider.value - 1))
         answered()
         picture.value = png(draw(events, tokenizer, slider.value - 1))
 

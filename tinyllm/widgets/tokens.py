@@ -20,7 +20,16 @@ from matplotlib.axes import Axes
 from tinyllm.errors import TokenizationError
 from tinyllm.text.bpe import merge
 from tinyllm.text.pretokenize import split
-from tinyllm.widgets.picture import BLUE, GREEN, GREY, ORANGE, figure, shown, styled
+from tinyllm.widgets.picture import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    figure,
+    pre,
+    shown,
+    styled,
+)
 from tinyllm.widgets.written import SHOWN_AS, written
 
 MAX_CHARACTERS = 2000  # that the explorer takes
@@ -241,7 +250,7 @@ def explorer(tokenizer: Any, text: str) -> widgets.VBox:
     steps: list[Step] = []
 
     def say(line: str) -> None:
-        words.value = f"<pre class='tinyllm-counts'>{escape(line)}</pre>"
+        words.value = pre("counts", line)
 
     def redraw(_: object = None) -> None:
         k = min(slider.value, len(steps))
