@@ -27,7 +27,7 @@ Times = dict[tuple[str, str], list[float]]
 
 def path() -> Path:
     """Where the model's file is; ModelNotFoundError says how to get it."""
-    from tinyllm.checkpoint.find import find
+    from tinyllm.models.find import find
 
     return find("smollm2")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from tinyllm.grammar.automaton import Graph, graph_of
 from tinyllm.grammar.expression import Rules
-from tinyllm.grammar.schema.read import parse
+from tinyllm.grammar.jsonschema.read import parse
 
 Stack = tuple[Any, ...] | None  # (rule and node to go on at, the stack below)
 Thread = tuple[str | None, int, Stack]

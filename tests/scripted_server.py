@@ -12,9 +12,9 @@ from itertools import repeat
 import pytest
 
 from tinyllm.agent import tools
-from tinyllm.agent.http import HttpBackend
 from tinyllm.agent.tools import Registry
 from tinyllm.errors import ServerError
+from tinyllm.server.backend import HttpBackend
 
 TWO = Registry([tools.calc, tools.answer])
 IDS = list(b"TOOLS: x\nTASK: y\nTHOUGHT: ")

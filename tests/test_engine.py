@@ -10,7 +10,6 @@ import pytest
 import tinyllm
 from tinyllm.agent.local import LocalBackend
 from tinyllm.agent.tools import Registry, answer
-from tinyllm.checkpoint.folder import save_folder
 from tinyllm.decode.generate import generate
 from tinyllm.engine import NumpyEngine
 from tinyllm.errors import (
@@ -19,6 +18,7 @@ from tinyllm.errors import (
     InferenceError,
     PromptTooShortError,
 )
+from tinyllm.formats.hf_folder import save_folder
 from tinyllm.model.transformer import Model
 from tinyllm.toy import ToyEngine
 

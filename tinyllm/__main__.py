@@ -1,7 +1,7 @@
 """`python -m tinyllm` is the command line."""
 
 try:
-    from tinyllm.cli import main
+    from tinyllm.cli.main import main
 
     code = main()
 except KeyboardInterrupt:  # before the command line could say so itself

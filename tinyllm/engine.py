@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from tinyllm.checkpoint.find import find
-from tinyllm.checkpoint.open import open_model
 from tinyllm.decode.generate import Generation, generate
 from tinyllm.decode.session import Forward, Session
 from tinyllm.errors import InferenceError, UsageError
 from tinyllm.model.config import Config
 from tinyllm.model.layers import Array
+from tinyllm.models.find import find
+from tinyllm.models.open import open_model
 from tinyllm.text.start import after_bos
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tinyllm
-from tinyllm.checkpoint.find import find
+from tinyllm.models.find import find
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make judges")
 transformers = pytest.importorskip(

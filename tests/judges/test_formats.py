@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 
 from tests.gguf_export import export, interleaved
-from tinyllm.checkpoint import gguf as reader
-from tinyllm.checkpoint import gguf_llama, llama2c
-from tinyllm.checkpoint.folder import save_folder
-from tinyllm.checkpoint.open import open_model
+from tinyllm.formats import gguf as reader
+from tinyllm.formats import gguf_llama, llama2c, tokenizer_json
+from tinyllm.formats.hf_folder import save_folder
 from tinyllm.model.config import Config
 from tinyllm.model.transformer import Model
-from tinyllm.text import tokenizer_json
+from tinyllm.models.open import open_model
 from tinyllm.text.bpe import BPE
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make judges")

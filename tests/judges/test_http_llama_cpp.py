@@ -17,9 +17,9 @@ from urllib.request import urlopen
 import pytest
 
 from tinyllm.agent import tools
-from tinyllm.agent.http import HttpBackend
 from tinyllm.agent.loop import Agent
 from tinyllm.agent.protocol import parse_call
+from tinyllm.server.backend import HttpBackend
 
 NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
 NEEDED = ("uvicorn", "fastapi", "sse_starlette", "starlette_context")

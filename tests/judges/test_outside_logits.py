@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import tinyllm
-from tinyllm.checkpoint.find import find
+from tinyllm.models.find import find
 
 ROOT = Path(__file__).resolve().parents[2]
 STORED = ROOT / "notebooks" / "data" / "outside_logits.json"

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import tinyllm
-from tinyllm.checkpoint import gguf as reader
-from tinyllm.checkpoint import gguf_llama
+from tinyllm.formats import gguf as reader
+from tinyllm.formats import gguf_llama
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make judges")
 transformers = pytest.importorskip(

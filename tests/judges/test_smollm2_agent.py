@@ -6,7 +6,7 @@ import pytest
 
 import tinyllm
 from tinyllm.errors import ModelNotFoundError
-from tinyllm.verify.ablation import ARMS, CONDITIONS, outcomes
+from tinyllm.evaluate.ablation import ARMS, CONDITIONS, outcomes
 
 pytestmark = pytest.mark.judge
 

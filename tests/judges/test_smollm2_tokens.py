@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tinyllm.checkpoint import gguf
 from tinyllm.errors import TokenizationError
+from tinyllm.formats import gguf
+from tinyllm.formats.gguf_vocabulary import PREFIX, tokenizer_of
 from tinyllm.text.bpe import BPE
-from tinyllm.text.gguf_vocabulary import PREFIX, tokenizer_of
 from tinyllm.text.stream import TextStream
 
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tinyllm
-from tinyllm.checkpoint import llama2c
+from tinyllm.formats import llama2c
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make judges")
 transformers = pytest.importorskip(

@@ -14,9 +14,9 @@ from typing import Any
 
 from tinyllm.grammar import regex
 from tinyllm.grammar.expression import Rules
+from tinyllm.grammar.jsonschema.read import parse
+from tinyllm.grammar.jsonschema.receipt import receipt
 from tinyllm.grammar.mask import TokenGrammar
-from tinyllm.grammar.schema.read import parse
-from tinyllm.grammar.schema.receipt import receipt
 from tinyllm.grammar.vocabulary import Tokenizer, Vocabulary
 
 __all__ = ["TokenGrammar", "Vocabulary", "compile", "receipt"]

@@ -12,15 +12,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
 
-from tinyllm.checkpoint.folder import save_folder
+from tinyllm.atomic_file import whole_file, writable
 from tinyllm.errors import UsageError
+from tinyllm.formats.hf_folder import save_folder
 from tinyllm.progress import Progress
 from tinyllm.text.bpe import BPE
 from tinyllm.train import corpus
 from tinyllm.train.backward import Weights, loss_and_gradients
 from tinyllm.train.loop import CHECKPOINT, MIXES, RECIPES, Recipe, batch, fit
 from tinyllm.train.operations import Array
-from tinyllm.whole import whole_file, writable
 
 TOKENIZER_SEED, CORPUS_SEED, FRESH_SEED = 0, 1, 2
 LARGEST_STEPS = 100_000  # the corpus, made before the first step, is in memory

@@ -17,7 +17,7 @@ import numpy as np
 
 from tinyllm.agent import protocol
 from tinyllm.text.bpe import BPE, train
-from tinyllm.train.stories import story
+from tinyllm.train.data.stories import story
 from tinyllm.train.tasks import Task, make
 
 Mix = dict[str, float]

@@ -17,12 +17,12 @@ from pathlib import Path
 
 import numpy as np
 
+from tinyllm.atomic_file import whole_file
 from tinyllm.errors import CheckpointError, InferenceError, UsageError
 from tinyllm.model.config import Config, weight_shapes
 from tinyllm.train.backward import Weights, loss_and_gradients
 from tinyllm.train.corpus import AGENT, STORIES, Mix
 from tinyllm.train.optimizer import AdamW, clip, learning_rate
-from tinyllm.whole import whole_file
 
 CHECKPOINT = "checkpoint.npz"
 # What numpy raises for a file that is no such archive, or is one no longer.

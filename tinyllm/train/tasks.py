@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tinyllm.agent.calculator import calc as evaluate
-from tinyllm.train import words
-from tinyllm.train.phrases import (
+from tinyllm.train.data import words
+from tinyllm.train.data.phrases import (
     ARGUMENTS,
     CHAT,
     COMBINE,
@@ -34,7 +34,7 @@ from tinyllm.train.phrases import (
     SYMBOLS,
     UNKNOWN,
 )
-from tinyllm.train.words import PEOPLE, THINGS, file_name, phrasings, sentence
+from tinyllm.train.data.words import PEOPLE, THINGS, file_name, phrasings, sentence
 
 Tools = dict[str, tuple[str, ...]]  # name -> argument names, in the order shown
 SIGNATURES: Tools = {

@@ -18,7 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tinyllm.errors import UsageError
-from tinyllm.verify.tally import METRICS, SYNTAX, Row, spread
+from tinyllm.evaluate.table import METRICS, SYNTAX, Row, spread
 from tinyllm.widgets import picture as look
 
 WIDTH = 7.2  # all lengths here are in inches, from the left and from the top

@@ -27,20 +27,24 @@ PARTS = {
     "text": Part("text ↔ token ids", "01", 0, 1),
     "model": Part("token ids → logits", "02, 04", 1, 1),
     "decode": Part("logits → next tokens", "03, 04, 08", 2, 1),
-    "agent": Part("tokens → actions", "00, 06, 09", 3, 1),
-    "checkpoint": Part("files ↔ weights", "11", 0, 0),
+    "grammar": Part("which tokens are legal", "05", 3, 1),
+    "agent": Part("tokens → actions", "00, 06, 09", 4, 1),
+    "formats": Part("files ↔ weights", "11", 0, 0),
     "train": Part("data → weights", "10", 1, 0),
-    "grammar": Part("which tokens are legal", "05", 2, 0),
-    "verify": Part("does it still hold?", "04, 07, 08", 3, 0),
+    "verify": Part("does it still hold?", "04, 08", 2, 0),
+    "evaluate": Part("how often is it right?", "07", 3, 0),
+    "server": Part("the model elsewhere", "06", 4, 0),
 }
 ARROWS = [
     ("text", "model"),
     ("model", "decode"),
     ("decode", "agent"),
-    ("checkpoint", "model"),
+    ("formats", "model"),
     ("train", "model"),
-    ("grammar", "decode"),
-    ("agent", "verify"),
+    ("grammar", "agent"),
+    ("decode", "verify"),
+    ("agent", "evaluate"),
+    ("server", "agent"),
 ]
 WIDTH, HEIGHT, STEP_X, STEP_Y = 1.72, 0.9, 2.05, 1.5
 COLOURS = {1: BLUE, 0: GREEN}
@@ -49,10 +53,10 @@ COLOURS = {1: BLUE, 0: GREEN}
 def draw() -> Image:
     """The map as a cell shows it: boxes for folders, arrows for what flows on."""
     with styled():
-        fig = figure(8.4, 3.0)
+        fig = figure(10.0, 3.0)
         axes = fig.subplots()
         axes.set_axis_off()
-        axes.set_xlim(-0.1, 3 * STEP_X + WIDTH + 0.1)
+        axes.set_xlim(-0.1, 4 * STEP_X + WIDTH + 0.1)
         axes.set_ylim(-0.1, STEP_Y + HEIGHT + 0.1)
         for name, part in PARTS.items():
             _box(axes, name, part)

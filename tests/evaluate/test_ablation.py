@@ -1,0 +1,187 @@
+"""The ablation: what an outcome counts, and what may not change it."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+import tinyllm
+from tests.scripted_lm import ScriptedLM, call, untrained_lm
+from tinyllm.agent.local import LocalBackend
+from tinyllm.agent.loop import Agent
+from tinyllm.agent.protocol import call_text
+from tinyllm.errors import UsageError
+from tinyllm.evaluate import ablation, held_out
+from tinyllm.evaluate.ablation import ARMS, CONDITIONS, chosen, judged, outcomes
+from tinyllm.train.tasks import FAMILIES, make
+
+TRAINED = CONDITIONS["trained"]
+
+
+@pytest.fixture(scope="module")
+def agent_lm():
+    return tinyllm.load()
+
+
+@pytest.fixture(scope="module")
+def story_lm():
+    return tinyllm.load("stories")
+
+
+def outcome(task, folder, *calls):
+    """What a free run comes to in which the model writes these calls."""
+    lines = [line for text in calls for line in ("hm\n", text + "\n")]
+    tools = held_out.registry(task, folder)
+    agent = Agent(ScriptedLM(*lines), tools, len(calls), constrain=False)
+    return judged(0, task, tools, agent.run(task.question))
+
+
+@pytest.fixture
+def task():
+    found = make("calc", random.Random(3), held=True)
+    return replace(found, tools={"calc": ("expression",), "answer": ("text",)})
+
+
+def marks(found):
+    """The five things that are counted, as letters."""
+    names = ("parsed", "valid", "right_tool", "right_args", "solved")
+    return "".join(n[-1] if getattr(found, n) else "-" for n in names)
+
+
+def test_each_mark_says_one_thing_and_is_lost_by_one_fault(task, tmp_path):
+    first, last = (call_text(m.tool, dict(m.args)) for m in task.moves)
+    right = task.moves[0].args["expression"]
+    cases = {
+        "all is right": ((first, last), "ddlsd"),
+        "another way to the same answer": (
+            (call("calc", expression=f"({right})"), last),
+            "ddl-d",
+        ),
+        "no JSON at first": (("calc it", first, last), "----d"),
+        "an unknown tool at first": ((call("nix", a="b"), first, last), "d---d"),
+        "arguments that misfit": ((call("calc", x="1"), first, last), "d-l-d"),
+        "the wrong tool": ((last,), "dd---"),
+        "the wrong answer": ((first, call("answer", text="0")), "ddls-"),
+        "the answer without the tool": ((last, last), "dd---"),
+    }
+    for name, (calls, expected) in cases.items():
+        assert marks(outcome(task, tmp_path, *calls)) == expected, name
+
+
+def test_a_run_without_any_call_counts_as_neither_parsed_nor_valid(task, tmp_path):
+    tools = held_out.registry(task, tmp_path)
+    trace = Agent(ScriptedLM("hm\n", ""), tools, 1, constrain=False).run("x")
+    empty = replace(trace, steps=())
+    assert marks(judged(0, task, tools, empty)) == "-----"
+
+
+def test_an_outcome_adds_up_what_the_steps_cost(task, tmp_path):
+    tools = held_out.registry(task, tmp_path)
+    calls = [call_text(m.tool, dict(m.args)) for m in task.moves]
+    lm = ScriptedLM(*[x for c in calls for x in ("hm\n", c)])
+    trace = Agent(lm, tools).run("x")
+    found = judged(7, task, tools, trace)
+    assert found.number == 7
+    assert found.tokens == sum(step.tokens for step in trace.steps) > 0
+    assert found.forwarded == lm.only.forwarded
+    masses = [step.mass_kept for step in trace.steps]
+    assert found.mass_kept == pytest.approx(sum(masses) / 2, abs=1e-4)
+
+
+def test_an_arm_differs_from_the_free_one_in_one_thing():
+    free = ARMS["free"]
+    assert (free.instruction, free.options) == ("", {"constrain": False})
+    assert ARMS["instructed"].options == free.options
+    assert ARMS["instructed"].instruction
+    assert ARMS["retry"].options == free.options | {"attempts": 4}
+    assert (ARMS["mask"].instruction, ARMS["mask"].options) == ("", {})
+
+
+def test_the_mask_gives_syntax_to_a_model_that_knows_nothing_else(story_lm):
+    for family in FAMILIES:
+        free, mask = (
+            list(outcomes(story_lm, CONDITIONS["story-only"], ARMS[arm], family, 1))
+            for arm in ("free", "mask")
+        )
+        assert [(o.parsed, o.solved) for o in free] == [(False, False)]
+        assert [(o.parsed, o.valid, o.solved) for o in mask] == [(True, True, False)]
+        assert mask[0].mass_kept < 0.9
+        assert free[0].mass_kept is None
+
+
+def test_the_mask_gives_syntax_to_random_weights_at_any_temperature():
+    lm = untrained_lm(1024)
+    for condition in (TRAINED, CONDITIONS["temperature-1"], CONDITIONS["unseen-tools"]):
+        for found in outcomes(lm, condition, ARMS["mask"], "calc", 2):
+            assert found.valid
+
+
+def test_a_trained_model_needs_no_mask_on_what_it_was_trained_for(agent_lm):
+    for arm in ("free", "mask"):
+        found = list(outcomes(agent_lm, TRAINED, ARMS[arm], "calc", 4))
+        assert all(o.valid and o.solved for o in found), arm
+
+
+def test_under_other_names_a_free_call_misfits_and_a_masked_one_cannot(agent_lm):
+    unseen = CONDITIONS["unseen-tools"]
+    free, mask = (
+        list(outcomes(agent_lm, unseen, ARMS[arm], "calc", 4))
+        for arm in ("free", "mask")
+    )
+    assert all(o.parsed for o in free)
+    assert not all(o.valid for o in free)
+    assert all(o.valid for o in mask)
+
+
+@pytest.mark.parametrize("name", ["retry", "mask"])
+def test_an_outcome_depends_on_nothing_that_was_run_before_it(agent_lm, name):
+    hot, arm = CONDITIONS["temperature-1"], ARMS[name]
+    whole = list(outcomes(agent_lm, hot, arm, "direct", 4))
+    assert list(outcomes(agent_lm, hot, arm, "direct", 4, first=2)) == whole[2:]
+    assert list(outcomes(agent_lm, hot, arm, "direct", 2)) == whole[:2]
+    assert [o.number for o in whole] == [0, 1, 2, 3]
+
+
+def test_each_task_has_dice_of_its_own():
+    lm, hot = untrained_lm(1024), CONDITIONS["temperature-1"]
+    found = list(outcomes(lm, hot, ARMS["mask"], "direct", 3))
+    other = list(outcomes(lm, hot, ARMS["mask"], "direct", 3, seed=1))
+    assert found != other
+    assert len({o.tokens for o in found}) > 1
+
+
+def test_the_cost_of_a_step_that_the_context_cut_short_counts_as_well(story_lm):
+    (found,) = outcomes(story_lm, CONDITIONS["story-only"], ARMS["mask"], "read", 1)
+    task = next(held_out.tasks("read", 1, 0))
+    assert found.reason == "context_full"
+    with TemporaryDirectory() as folder:
+        backend = LocalBackend(story_lm, held_out.registry(task, Path(folder)))
+        trace = Agent(backend, max_steps=5).run(task.question)
+    assert found.tokens == backend.tokens > sum(step.tokens for step in trace.steps)
+    assert found.forwarded == backend.session.forwarded
+    assert found.forwarded > sum(step.forwarded for step in trace.steps)
+
+
+def test_the_same_task_rolls_other_dice_as_another_number(monkeypatch):
+    task = make("direct", random.Random(5), held=True)
+    monkeypatch.setattr(ablation, "tasks", lambda family, n, seed: iter([task] * n))
+    hot = CONDITIONS["temperature-1"]
+    found = list(outcomes(untrained_lm(1024), hot, ARMS["mask"], "direct", 4))
+    assert len({o.tokens for o in found}) > 1
+
+
+def test_right_arguments_to_the_wrong_tool_are_not_right(tmp_path):
+    task = make("remember", random.Random(3), held=True)
+    outcome_ = outcome(task, tmp_path, call("answer", **dict(task.moves[0].args)))
+    assert not outcome_.right_tool
+    assert not outcome_.right_args
+
+
+def test_an_unknown_name_is_refused_with_those_that_are_known():
+    with pytest.raises(UsageError, match="no arm 'masks': there are free, instructed"):
+        chosen("arm", ARMS, ["mask", "masks"])
+    assert chosen("arm", ARMS, ["mask", "free", "mask"]) == [ARMS["mask"], ARMS["free"]]

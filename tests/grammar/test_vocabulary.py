@@ -1,0 +1,204 @@
+"""The walk over the trie, in its three ways, against each token byte by byte."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from tests.stack_simulator import goes_on_into_what_follows, random_rules
+from tests.toy_tokenizer import (
+    BOS,
+    EOS,
+    JSON_TOKENS,
+    N_SPECIAL,
+    ToyTokenizer,
+    after,
+    byte_level,
+    characters,
+    json_rules,
+)
+from tinyllm.errors import GrammarError
+from tinyllm.grammar import vocabulary as module
+from tinyllm.grammar.expression import Rules
+from tinyllm.grammar.pushdown import Pushdown, State
+from tinyllm.grammar.regex import parse
+from tinyllm.grammar.stacks import Stacks
+from tinyllm.grammar.vocabulary import Vocabulary
+
+Legal = set[tuple[int, State]]
+# One by one; levels; around a loop, where there is one. FEW and MOST choose.
+WAYS = {"one by one": (10**9, 32), "levels": (-1, 10**9), "around a loop": (-1, 1)}
+TOKENS = st.lists(
+    st.text("abc", min_size=1, max_size=4).map(str.encode), min_size=1, max_size=12
+)
+
+
+def machine_of(rules: Rules | str, vocabulary: Vocabulary) -> Pushdown:
+    """Or, for a rule that calls itself, a rejected example."""
+    rules = Rules(parse(rules)) if isinstance(rules, str) else rules
+    try:
+        return Pushdown(rules, vocabulary.spelled, vocabulary.alone)
+    except GrammarError:
+        assume(False)
+        raise
+
+
+def found_in(machine: Pushdown, vocabulary: Vocabulary, state: State) -> Legal:
+    """What a walk with all frames below finds."""
+    stacks = Stacks(machine, state.frame)
+    token, control, stack, _ = vocabulary.walk(stacks, state.control)
+    assert control.dtype == np.int32
+    places = zip(token.tolist(), control.tolist(), stack.tolist(), strict=True)
+    listed = [(token, State(c, stacks.frames[n])) for token, c, n in places]
+    assert len(listed) == len(set(listed)), "a token was found twice"
+    return set(listed)
+
+
+def found_in_parts(machine: Pushdown, vocabulary: Vocabulary, state: State) -> set[int]:
+    """The tokens found by one walk for each frame, from where the one above ended."""
+    found = vocabulary.walk(Stacks(machine), state.control)
+    tokens, frame = set(found.token.tolist()), state.frame
+    while frame is not None:
+        found = vocabulary.walk(Stacks(machine), frame.control, found.exits)
+        tokens |= set(found.token.tolist())
+        frame = frame.below
+    return tokens
+
+
+def byte_by_byte(machine: Pushdown, vocabulary: Vocabulary, state: State) -> Legal:
+    legal = set()
+    for token, data in enumerate(vocabulary.token_bytes):
+        now: State | None = state
+        for byte in data:
+            now = now and machine.next(now, byte)
+        if data and now is not None:
+            legal.add((token, now))
+    return legal
+
+
+def some_states(machine: Pushdown, most: int) -> list[State]:
+    states = [machine.start] if machine.start.control else []
+    for state in states:
+        for byte in sorted(machine.legal_bytes(state)):
+            now = machine.next(state, byte)
+            if now is not None and now not in states and len(states) < most:
+                states.append(now)
+    return states
+
+
+@pytest.mark.parametrize("way", WAYS)
+@settings(max_examples=40)
+@given(rules=random_rules(), tokens=TOKENS)
+def test_each_way_of_walking_finds_what_single_bytes_find(
+    way: str, rules: Rules, tokens: list[bytes]
+) -> None:
+    vocabulary = Vocabulary(ToyTokenizer(tokens))
+    machine = machine_of(rules, vocabulary)
+    assume(not goes_on_into_what_follows(rules, vocabulary.spelled))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "FEW", WAYS[way][0])
+        patch.setattr(module, "MOST", WAYS[way][1])
+        for state in some_states(machine, 25):
+            expected = byte_by_byte(machine, vocabulary, state)
+            assert found_in(machine, vocabulary, state) == expected
+            parts = found_in_parts(machine, vocabulary, state)
+            assert parts == {token for token, _ in expected}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_tokens_that_close_several_frames_are_found_in_json(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "FEW", WAYS[way][0])
+    monkeypatch.setattr(module, "MOST", WAYS[way][1])
+    tokenizer = ToyTokenizer([*JSON_TOKENS, b']]}],[{"', b"1]]", b"1,[1", b'{"a":1]'])
+    vocabulary = Vocabulary(tokenizer)
+    machine = machine_of(json_rules(), vocabulary)
+    for text in (
+        b"",
+        b"[",
+        b"[[",
+        b'[{"a":[[1',
+        b'[[{"',
+        b'[[{"a":[[',
+        b"[[1,2",
+        b'{"a":"',
+    ):
+        state = after(machine, text)
+        assert state is not None
+        expected = byte_by_byte(machine, vocabulary, state)
+        assert found_in(machine, vocabulary, state) == expected, text
+        parts = found_in_parts(machine, vocabulary, state)
+        assert parts == {token for token, _ in expected}, text
+
+
+def test_a_number_that_can_go_on_does_not_hide_what_follows_it() -> None:
+    vocabulary = Vocabulary(ToyTokenizer(JSON_TOKENS))
+    machine = machine_of(json_rules(), vocabulary)
+    state = after(machine, b"[1")
+    assert state is not None
+    found = found_in(machine, vocabulary, state)
+    assert {vocabulary.token_bytes[t] for t, _ in found} >= {b"1", b",", b"]"}
+
+
+def test_a_string_state_is_walked_around_the_bytes_that_change_nothing() -> None:
+    vocabulary = Vocabulary(byte_level(b"abc", b'ab"', b'ab"x', b"a\nb", b"\\n"))
+    machine = machine_of(r'"([ -!#-\[\]-~]|\\n)*"x?', vocabulary)
+    state = after(machine, b'"a')
+    assert state is not None
+    expected = byte_by_byte(machine, vocabulary, state)
+    assert found_in(machine, vocabulary, state) == expected
+    assert len(expected) == 95 - 1 + 1 + 4  # quote, backslash too; four longer ones
+
+
+def test_the_sets_of_such_bytes_that_are_remembered_are_few() -> None:
+    vocabulary = Vocabulary(byte_level(b"ab"))
+    for n in range(1, 40):
+        machine = machine_of(f"(a|[ -@]{{{n}}}[ -@]*)", vocabulary)
+        found = found_in(machine, vocabulary, machine.start)
+        assert found == byte_by_byte(machine, vocabulary, machine.start)
+    assert len(vocabulary._loops) <= module.MAX_LOOPS
+
+
+def test_tokens_that_are_prefixes_of_each_other_all_appear() -> None:
+    vocabulary = Vocabulary(ToyTokenizer([b"aab", b"a", b"b", b"aa", b"ab"]))
+    machine = machine_of("a*", vocabulary)
+    found = found_in(machine, vocabulary, machine.start)
+    assert {token for token, _ in found} == {N_SPECIAL + 1, N_SPECIAL + 3}
+
+
+def test_two_tokens_with_the_same_bytes_are_both_legal() -> None:
+    vocabulary = Vocabulary(ToyTokenizer([b"a", b"b", b"a"]))
+    machine = machine_of("a", vocabulary)
+    found = found_in(machine, vocabulary, machine.start)
+    assert {token for token, _ in found} == {N_SPECIAL, N_SPECIAL + 2}
+    assert vocabulary.ids[b"a"] == N_SPECIAL
+
+
+def test_special_ids_and_silent_tokens_are_left_out_whatever_their_bytes_say() -> None:
+    tokenizer = ToyTokenizer([b"a", b""])
+    tokenizer.tokens[BOS] = tokenizer.tokens[EOS] = b"ab"
+    vocabulary = Vocabulary(tokenizer)
+    machine = machine_of("ab?", vocabulary)
+    found = found_in(machine, vocabulary, machine.start)
+    assert {token for token, _ in found} == {N_SPECIAL}
+    assert vocabulary.token_bytes[BOS] == b""
+    assert vocabulary.spelled == vocabulary.alone == frozenset(b"a")
+
+
+def test_a_vocabulary_without_tokens_finds_none() -> None:
+    vocabulary = Vocabulary(ToyTokenizer([]))
+    machine = Pushdown(Rules(parse("a*")), b"a", b"a")
+    assert found_in(machine, vocabulary, machine.start) == set()
+    assert vocabulary.longest == 0
+
+
+def test_the_trie_has_one_node_for_each_prefix() -> None:
+    tokens = [b"b", b"ab", b"abc", b"a", b"bd", b"abd", b"ab"]
+    prefixes = {token[:end] for token in tokens for end in range(len(token) + 1)}
+    vocabulary = Vocabulary(ToyTokenizer(tokens))
+    assert len(vocabulary._byte) == len(prefixes)
+    assert vocabulary.spelled == frozenset(b"abcd")
+    assert vocabulary.alone == frozenset(characters("ab")[i][0] for i in range(2))

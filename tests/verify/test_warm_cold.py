@@ -1,0 +1,186 @@
+"""What a backend did before changes nothing it writes, and the command would notice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tinyllm
+from tests.scripted_lm import untrained_lm
+from tinyllm.decode.session import Session
+from tinyllm.engine import NumpyEngine
+from tinyllm.errors import UsageError
+from tinyllm.toy import ToyEngine
+from tinyllm.verify import warm_cold
+from tinyllm.verify.injected import InjectedError
+from tinyllm.verify.warm_cold import TASKS, Run, Verdict, n_runs, verify_cache
+
+DATA = Path(__file__).parents[2] / "notebooks" / "data"
+
+
+@pytest.fixture(scope="module")
+def tools():
+    return tinyllm.tools.default(DATA)
+
+
+def names(verdict):
+    return {way for way, same in verdict.same.items() if not same}
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_the_embedded_agent_writes_the_same_however_it_was_used_before(tools, exact):
+    lm = tinyllm.load(exact=exact)
+    told = []
+    verdicts = verify_cache(lm, tools, on_run=lambda: told.append(1))
+    assert [v.task for v in verdicts] == list(TASKS)
+    assert [v for v in verdicts if not v.passed] == []
+    assert len(told) == n_runs(TASKS)
+    for verdict in verdicts:
+        assert set(verdict.same) == {
+            "warm", "backwards", "interleaved", "after a failure", "prefixes",
+        }  # fmt: skip
+        assert verdict.runs["interleaved"].reused > verdict.cold.reused
+
+
+def test_a_model_that_wants_nothing_in_particular_holds_too(tools):
+    verdicts = verify_cache(untrained_lm(), tools, TASKS[:2])
+    assert all(verdict.passed for verdict in verdicts)
+
+
+def test_each_task_is_made_to_fail_half_way_twice(tools, monkeypatch):
+    caught = []
+
+    class Counting(warm_cold.suppress):
+        def __exit__(self, kind, *rest):
+            caught.append(kind)
+            return super().__exit__(kind, *rest)
+
+    monkeypatch.setattr(warm_cold, "suppress", Counting)
+    verify_cache(tinyllm.load(), tools, TASKS[:2])
+    assert caught == [InjectedError] * 4
+
+
+class ByLength(Session):
+    """Trusts that whatever is held begins the new transcript."""
+
+    def feed(self, token_ids):
+        shared = min(self.length, len(token_ids) - 1)
+        self.rewind(shared)
+        return self.extend(token_ids[shared:])
+
+
+class HalfWay(Session):
+    """Keeps what a failed call has written, as if it had been forwarded."""
+
+    def _forward(self, token_ids, whole):
+        held = [] if whole else self.token_ids
+        try:
+            return super()._forward(token_ids, whole)
+        except InjectedError:
+            self._ids = [*held, *token_ids]
+            self.cache.length = len(self._ids)
+            raise
+
+
+class OneTooMany(Session):
+    """After a reset, believes that one position is still held."""
+
+    def reset(self):
+        self.cache.length = min(1, self.length)
+
+
+def engine_of(kind):
+    lm = tinyllm.load()
+
+    class Broken(NumpyEngine):
+        def session(self):
+            return kind(self.model, self.tokenizer.eos_ids)
+
+    # what is injected makes its own engine: let it be a broken one, too
+    return Broken(lm.model, lm.tokenizer), Broken
+
+
+@pytest.mark.parametrize(
+    ("kind", "seen"),
+    [
+        (ByLength, {"backwards", "interleaved", "after a failure"}),
+        (HalfWay, {"after a failure"}),
+    ],
+)
+def test_a_session_that_is_wrong_is_noticed_in_the_ways_it_is_wrong(
+    tools, monkeypatch, kind, seen
+):
+    lm, broken = engine_of(kind)
+    monkeypatch.setattr(warm_cold, "NumpyEngine", broken)
+    verdicts = verify_cache(lm, tools, TASKS[:3])
+    assert set().union(*map(names, verdicts)) == seen
+
+
+class Rounding(Session):
+    """Right to the eye: a transcript that is fed gives logits a little off."""
+
+    def feed(self, token_ids):
+        return super().feed(token_ids) * np.float32(1 + 1e-4)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_prefixes_are_judged_by_their_logits(tools, exact):
+    lm = tinyllm.load(exact=exact)
+
+    class Off(NumpyEngine):
+        def session(self):
+            return Rounding(self.model, self.tokenizer.eos_ids)
+
+    verdicts = verify_cache(Off(lm.model, lm.tokenizer), tools, TASKS[:1])
+    assert [names(verdict) for verdict in verdicts] == [{"prefixes"}]
+
+
+def test_backends_are_shared_and_tasks_ordered_as_the_ways_say(tools, monkeypatch):
+    asked = []
+
+    class Watched(warm_cold.Agent):
+        def run(self, task, on_event=None):
+            asked.append((id(self.backend), task))
+            kept.append(self.backend)
+            return super().run(task, on_event)
+
+    kept = []  # backends stay alive, so that no id comes twice
+    monkeypatch.setattr(warm_cold, "Agent", Watched)
+    a, b = TASKS[:2]
+    verify_cache(tinyllm.load(), tools, (a, b))
+    backends = [backend for backend, _ in asked]
+    assert [task for _, task in asked[:10]] == [a, b, a, b, b, a, b, a, a, b]
+    assert len(set(backends[:2])) == 2  # cold
+    assert len(set(backends[2:4])) == 1  # warm
+    assert len(set(backends[4:10])) == 1  # backwards, then interleaved
+    assert len({*backends[:3], backends[4], backends[10]}) == 5
+
+
+def test_a_transcript_that_fills_the_context_is_judged(tools):
+    task = "7" * 415
+    verdicts = verify_cache(tinyllm.load(), tools, [task])
+    assert verdicts[0].passed
+    assert len(verdicts[0].cold.token_ids) > 512
+
+
+def test_a_reset_that_keeps_the_same_first_token_changes_nothing(tools):
+    """Why: every transcript begins with bos, so that position is the right one."""
+    lm, _ = engine_of(OneTooMany)
+    assert all(verdict.passed for verdict in verify_cache(lm, tools, TASKS[:2]))
+
+
+def test_a_verdict_names_each_way():
+    cold, other = Run((1, 2), 0), Run((1, 3), 0)
+    verdict = Verdict("task", cold, {"warm": cold, "interleaved": other}, True)
+    assert verdict.same == {"warm": True, "interleaved": False, "prefixes": True}
+    assert not verdict.passed
+    assert not Verdict("task", cold, {"warm": cold}, False).passed
+
+
+def test_what_cannot_be_verified_is_refused(tools):
+    with pytest.raises(UsageError, match="one task"):
+        verify_cache(tinyllm.load(), tools, [])
+    with pytest.raises(UsageError, match="toy"):
+        verify_cache(ToyEngine("a b c"), tools)

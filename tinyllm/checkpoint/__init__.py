@@ -1,1 +1,0 @@
-"""Files to weights and back: safetensors, model folders, where named models are."""

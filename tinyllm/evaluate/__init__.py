@@ -1,0 +1,1 @@
+"""How often the agent is right: held-out tasks and the ablation."""

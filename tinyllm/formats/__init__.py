@@ -1,0 +1,1 @@
+"""Files of others: checkpoints and tokenizers, read and written."""

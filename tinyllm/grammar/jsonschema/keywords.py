@@ -1,0 +1,313 @@
+"""What each keyword of JSON Schema says, as sets of values.
+
+Public: Reader, ENFORCED.
+
+A schema is the intersection of its keywords. Each speaks about values of one type and
+allows all others; $ref, allOf, anyOf, oneOf, not and if are computed from the sets of
+their schemas. What an item or member must be stays the name of a place (containers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import reduce
+from typing import Any
+
+from tinyllm.errors import GrammarError
+from tinyllm.grammar.jsonschema import member_keywords, scalar_keywords, values
+from tinyllm.grammar.jsonschema.checks import Schema
+from tinyllm.grammar.jsonschema.containers import (
+    EVERY,
+    NEVER,
+    Both,
+    Literal,
+)
+from tinyllm.grammar.jsonschema.document import (
+    ANNOTATIONS,
+    DRAFTS,
+    NEWEST,
+    Document,
+    RefusedError,
+    inner,
+    shown,
+)
+from tinyllm.grammar.jsonschema.emptiness import is_empty
+from tinyllm.grammar.jsonschema.given import merged, set_of
+from tinyllm.grammar.jsonschema.strings import NoComplementError
+from tinyllm.grammar.jsonschema.values import ALL, NONE, Values
+
+MAX_IN_PLACE = 100  # $ref, allOf, anyOf and so on inside each other
+
+_NOTES = {"$ref", "title", "description", "default", "examples", "$comment"}
+
+
+class Reader:
+    """Reads the places of a document into sets of values, each once.
+
+    The first keyword that cannot be enforced is raised, or all are kept in `refused`.
+    """
+
+    def __init__(self, schema: object, keep_refused: bool = False) -> None:
+        self.refused: list[RefusedError] | None = [] if keep_refused else None
+        self.document = Document(schema)
+        self.visited: dict[str, None] = {}
+        self._known: dict[Literal, Values] = {}
+        self._given: dict[str, object] = {}
+        self._reading: list[str] = []
+
+    def values(self, conjunction: Both) -> Values:
+        """The values that fulfil every literal of a conjunction."""
+        if NEVER[0] in conjunction:
+            return NONE
+        sets = [self._literal(literal) for literal in conjunction]
+        return reduce(values.meet, sets, ALL)
+
+    def _peek(self, conjunction: Both) -> Values:
+        """The values of a conjunction, ALL while one of its schemas is being read."""
+        kept, self.refused = self.refused, None
+        try:
+            return self.values(conjunction)
+        except RefusedError:
+            return ALL  # if it is refused for itself, this is found when it is read
+        finally:
+            self.refused = kept
+
+    def _literal(self, literal: Literal) -> Values:
+        if literal not in self._known:
+            positive = literal._replace(allowed=True)
+            if not literal.allowed:
+                found = self._complement(self._literal(positive), literal.path, "not")
+            elif literal.given:
+                found = self._one(literal.path, self._given[literal.path])
+            else:
+                found = self.read(literal.path)
+            self._known[literal] = found
+        return self._known[literal]
+
+    def read(self, path: str) -> Values:
+        """The values that the schema at a place allows."""
+        known = self._known.get(Literal(path))
+        if known is not None:
+            return known
+        if path in self._reading:
+            raise RefusedError(
+                path, "$ref", "leads back to itself before any value is read"
+            )
+        if len(self._reading) > MAX_IN_PLACE:
+            raise RefusedError(
+                path, "", f"schemas are nested more than {MAX_IN_PLACE} deep"
+            )
+        self._reading.append(path)
+        self.visited[path] = None
+        try:
+            found = self._schema(path, self.document.at(path))
+        finally:
+            self._reading.pop()
+        self._known[Literal(path)] = found
+        return found
+
+    def _schema(self, path: str, schema: object) -> Values:
+        if isinstance(schema, bool):
+            return ALL if schema else NONE
+        if not isinstance(schema, Mapping):
+            raise RefusedError(
+                path, "", f"a schema must be a dict or a bool, not {shown(schema)}"
+            )
+        found, done = ALL, set[str]()
+        for keyword in schema:
+            if not isinstance(keyword, str):
+                raise RefusedError(
+                    path, "", f"a keyword must be a text, not {shown(keyword)}"
+                )
+            group = _GROUPS.get(keyword, keyword)
+            if group in done:
+                continue
+            done.add(group)
+            try:
+                found = values.meet(found, self._keyword(path, schema, group, keyword))
+            except RefusedError as error:
+                self._refuse(error)
+            except GrammarError as error:
+                what = f"cannot be enforced: {error}"
+                self._refuse(RefusedError(path, keyword, what))
+        return found
+
+    def _refuse(self, error: RefusedError) -> None:
+        """Raise an error, or keep it if all of them are wanted."""
+        if self.refused is None:
+            raise error
+        self.refused.append(error)
+
+    def _keyword(self, path: str, schema: Schema, group: str, keyword: str) -> Values:
+        if group in _SCALARS:
+            return _SCALARS[group](path, schema)
+        if group in _READERS:
+            return _READERS[group](self, path, schema)
+        if keyword not in ANNOTATIONS:
+            raise RefusedError(path, keyword, "cannot be enforced")
+        if keyword == "$schema":
+            self._dialect(path, schema[keyword])
+        return ALL
+
+    def _dialect(self, path: str, dialect: object) -> None:
+        """Refuse what is read otherwise than it was meant.
+
+        Older drafts lack keywords and ignore what stands beside $ref. To enforce that
+        all the same is narrower, but not inside what is negated.
+        """
+        name = str(dialect).rstrip("#")
+        if name not in DRAFTS:
+            what = f"names {shown(dialect)}, a dialect that is not known"
+            raise RefusedError(path, "$schema", what)
+        negates = {"not", "if", "oneOf"}.intersection(
+            keyword
+            for schema in self.document.schemas.values()
+            if isinstance(schema, Mapping)
+            for keyword in schema
+        )
+        if name != NEWEST and negates:
+            what = (
+                f"names a draft older than 2020-12, and {min(negates)} is read by that"
+            )
+            raise RefusedError(
+                path, "$schema", f"{what}: leave $schema out if it may be"
+            )
+
+    # Schemas inside a schema
+
+    def child(self, *names: str | int) -> Both:
+        """The conjunction of one place; a schema true or false is EVERY or NEVER.
+
+        A place that holds nothing but a $ref is the place to which it leads.
+        """
+        path = inner(str(names[0]), *names[1:])
+        seen = set[str]()
+        while path not in seen and _is_reference(self.document.schemas.get(path)):
+            seen.add(path)
+            self.visited[path] = None
+            reference = self.document.schemas[path]["$ref"]
+            path = self.document.target(path, reference, "$ref")
+        schema = self.document.schemas.get(path)
+        if schema is True:
+            return EVERY
+        return NEVER if schema is False else (Literal(path),)
+
+    def _options(self, path: str, schema: Schema, keyword: str) -> list[Values]:
+        options = schema[keyword]
+        if not isinstance(options, list) or not options:
+            raise RefusedError(path, keyword, "must be a list of at least one schema")
+        return [self.read(inner(path, keyword, i)) for i in range(len(options))]
+
+    def all_of(self, path: str, schema: Schema) -> Values:
+        """allOf: the values of every schema."""
+        return reduce(values.meet, self._options(path, schema, "allOf"), ALL)
+
+    def any_of(self, path: str, schema: Schema) -> Values:
+        """anyOf: the values of any schema."""
+        return values.join(self._options(path, schema, "anyOf"))
+
+    def one_of(self, path: str, schema: Schema) -> Values:
+        """oneOf: of each schema the values that no other one allows."""
+        options = self._options(path, schema, "oneOf")
+        alone = list(options)
+        for i, mine in enumerate(options):
+            for j, other in enumerate(options):
+                if i != j and not is_empty(values.meet(mine, other), self._peek):
+                    what = (
+                        f"cannot be enforced: its schemas {i} and {j} may overlap, and"
+                    )
+                    outside = self._complement(other, path, "oneOf", what)
+                    alone[i] = values.meet(alone[i], outside)
+        return values.join(alone)
+
+    def not_(self, path: str, schema: Schema) -> Values:
+        """not: all values but those of its schema."""
+        return self._complement(self.read(inner(path, "not")), path, "not")
+
+    def if_(self, path: str, schema: Schema) -> Values:
+        """if, then, else: two cases; without if, or if alone, nothing is said."""
+        if "if" not in schema or not ("then" in schema or "else" in schema):
+            return ALL
+        condition = self.read(inner(path, "if"))
+        yes = self.read(inner(path, "then")) if "then" in schema else ALL
+        no = self.read(inner(path, "else")) if "else" in schema else ALL
+        otherwise = self._complement(condition, path, "if")
+        return values.join([values.meet(condition, yes), values.meet(otherwise, no)])
+
+    def _complement(
+        self,
+        found: Values,
+        path: str,
+        keyword: str,
+        what: str = "cannot be enforced:",
+    ) -> Values:
+        try:
+            return values.complement(found)
+        except NoComplementError as error:
+            reason = f"{what} values that break {error} cannot be written"
+            raise RefusedError(path, keyword, reason) from error
+
+    def reference(self, path: str, schema: Schema) -> Values:
+        """$ref: the values of its target."""
+        return self.read(self.document.target(path, schema["$ref"], "$ref"))
+
+    # Given values
+
+    def enum(self, path: str, schema: Schema) -> Values:
+        """enum: any of the values, each with one spelling."""
+        given = schema["enum"]
+        if not isinstance(given, list):
+            raise RefusedError(path, "enum", f"must be a list, not {shown(given)}")
+        options = [self._one(inner(path, "enum", i), v) for i, v in enumerate(given)]
+        return merged(options)
+
+    def const(self, path: str, schema: Schema) -> Values:
+        """const: the one value."""
+        return self._one(inner(path, "const"), schema["const"])
+
+    def _one(self, path: str, value: object) -> Values:
+        """The set of one given value, at a place."""
+
+        def part(name: str | int, inside: object) -> Both:
+            at = inner(path, name)
+            self._given[at] = inside
+            return (Literal(at, given=True),)
+
+        return set_of(value, path, part)
+
+
+def _is_reference(schema: Any) -> bool:
+    return isinstance(schema, Mapping) and "$ref" in schema and schema.keys() <= _NOTES
+
+
+_GROUPS = {
+    **dict.fromkeys(scalar_keywords.NUMBER_KEYWORDS, "numbers"),
+    **dict.fromkeys(("minLength", "maxLength"), "lengths"),
+    **dict.fromkeys(member_keywords.ARRAY_KEYWORDS, "arrays"),
+    **dict.fromkeys(member_keywords.OBJECT_KEYWORDS, "objects"),
+    **dict.fromkeys(("if", "then", "else"), "if"),
+}
+_SCALARS: dict[str, Callable[[str, Schema], Values]] = {
+    "type": scalar_keywords.of_type,
+    "numbers": scalar_keywords.numbers,
+    "lengths": scalar_keywords.lengths,
+    "pattern": scalar_keywords.pattern,
+    "format": scalar_keywords.of_format,
+}
+_READERS: dict[str, Callable[[Reader, str, Schema], Values]] = {
+    "$ref": Reader.reference,
+    "allOf": Reader.all_of,
+    "anyOf": Reader.any_of,
+    "oneOf": Reader.one_of,
+    "not": Reader.not_,
+    "if": Reader.if_,
+    "enum": Reader.enum,
+    "const": Reader.const,
+    "arrays": member_keywords.arrays,
+    "objects": member_keywords.objects,
+    "propertyNames": member_keywords.names,
+    "dependentRequired": member_keywords.dependent_required,
+    "dependentSchemas": member_keywords.dependent_schemas,
+}
+ENFORCED = set(_GROUPS) | set(_SCALARS) | set(_READERS)
+ENFORCED -= set(_GROUPS.values()) - {"if"}

@@ -1,0 +1,1 @@
+"""The agent on a model that an OpenAI-compatible server runs."""

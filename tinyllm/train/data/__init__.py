@@ -1,0 +1,1 @@
+"""Words, phrasings and stories from which the corpus is made."""
