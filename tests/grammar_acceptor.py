@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from tinyllm.grammar.automaton import Graph, graph_of
 from tinyllm.grammar.expression import Rules
 from tinyllm.grammar.jsonschema.read import parse
+from tinyllm.grammar.network import Graph, graph_of
 
 Stack = tuple[Any, ...] | None  # (rule and node to go on at, the stack below)
 Thread = tuple[str | None, int, Stack]

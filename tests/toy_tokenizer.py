@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from tinyllm.grammar.automaton import Automaton
 from tinyllm.grammar.expression import (
     Alternation,
     ByteSet,
@@ -17,6 +16,7 @@ from tinyllm.grammar.expression import (
     literal,
     optional,
 )
+from tinyllm.grammar.jsonschema.automaton import Automaton
 from tinyllm.grammar.lazy import DEAD
 from tinyllm.grammar.mask import TokenGrammar
 from tinyllm.grammar.pushdown import Pushdown, State

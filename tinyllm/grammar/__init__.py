@@ -1,10 +1,10 @@
 """Which tokens are legal: a JSON Schema or a regular expression becomes a mask.
 
 Public: compile, receipt, TokenGrammar, Vocabulary. In reading order: expression (the
-tree), utf8, characters and regex (what becomes a tree), lazy, automaton and regular
-(trees without calls), schema/ (JSON Schema to rules), network and controls (rules made
-deterministic), pushdown (states with a stack), stacks and vocabulary (all tokens of a
-state at once), completion (the shortest way to the end), empty, explain, mask.
+tree), utf8, characters and regex (what becomes a tree), network (the rules as a graph),
+lazy and controls (rules made deterministic), pushdown (states with a stack), stacks and
+vocabulary (all tokens of a state at once), mask, completion (the shortest way to the
+end), empty, explain, json_text. The course does not need jsonschema/.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """The expression tree: what a regular expression or a schema becomes.
 
-Public: ByteSet, Sequence, Alternation, Repetition, Call, Machine, Expression, Rules,
+Public: ByteSet, Sequence, Alternation, Repetition, Call, Part, Expression, Rules,
 literal, optional, EMPTY_TEXT, NOTHING, MAX_SIZE, check_size.
 
-Six immutable kinds of node over bytes are enough for every grammar of the package.
+Five immutable kinds of node over bytes are enough for every grammar of the course; a
+`Part` is an automaton that was made elsewhere (jsonschema/).
 `size` counts the automaton nodes a tree asks for, so that a tree which would grow too
 large is refused before anything is built.
 """
@@ -12,8 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
 
 from tinyllm.errors import GrammarError
+
+if TYPE_CHECKING:
+    from tinyllm.grammar.network import Graph
 
 MAX_SIZE = 100_000  # automaton nodes
 
@@ -74,25 +79,18 @@ class Call:
     size: int = field(default=1, init=False, repr=False, compare=False)
 
 
-Edge = tuple[frozenset[int], int]  # a set of bytes, and the state to which they lead
+class Part(Protocol):
+    """A part of a tree that adds itself to a graph: an automaton made elsewhere."""
+
+    @property
+    def size(self) -> int:
+        """The number of automaton nodes it asks for."""
+
+    def add_to(self, graph: Graph, source: int, target: int) -> None:
+        """Add edges so that paths from source to target spell exactly its texts."""
 
 
-@dataclass(frozen=True)
-class Machine:
-    """A deterministic automaton as part of a tree: state 0 is its start.
-
-    `edges[state]` are its moves, whose byte sets do not overlap.
-    """
-
-    edges: tuple[tuple[Edge, ...], ...]
-    accepting: frozenset[int]
-    size: int = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        _set_size(self, len(self.edges))
-
-
-Expression = ByteSet | Sequence | Alternation | Repetition | Call | Machine
+Expression = ByteSet | Sequence | Alternation | Repetition | Call | Part
 
 
 @dataclass(frozen=True)

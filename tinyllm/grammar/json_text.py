@@ -21,13 +21,13 @@ from tinyllm.grammar.expression import (
     NOTHING,
     Alternation,
     Expression,
-    Machine,
     Repetition,
     Sequence,
     literal,
     optional,
 )
 from tinyllm.grammar.jsonschema import spelling
+from tinyllm.grammar.jsonschema.regular import Machine
 from tinyllm.grammar.regex import parse
 from tinyllm.grammar.utf8 import ANY
 

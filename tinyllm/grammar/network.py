@@ -1,8 +1,10 @@
 """The rules of a grammar as one graph, and what can be known of each node beforehand.
 
-Public: Network.
+Public: Network, Graph, graph_of, extend.
 
-A recursive transition network (Woods 1970, Communications of the ACM 13(10)): each rule
+Thompson's construction (Communications of the ACM 11(6), 1968) turns a tree into a
+graph whose edges carry byte sets or nothing, or call a rule. All rules together are a
+recursive transition network (Woods 1970, Communications of the ACM 13(10)): each rule
 is a graph of its own from a start to an end node, whose edges carry bytes or call a
 rule. Knuth's generalisation of Dijkstra's algorithm (1977, Information Processing
 Letters 6(1)) tells how many bytes each node is away from the end of its rule.
@@ -12,13 +14,126 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 
 from tinyllm.errors import GrammarError
-from tinyllm.grammar.automaton import Graph, extend
-from tinyllm.grammar.expression import Rules, check_size
+from tinyllm.grammar.expression import (
+    Alternation,
+    ByteSet,
+    Call,
+    Expression,
+    Repetition,
+    Rules,
+    Sequence,
+    check_size,
+)
 
 FAR = 1 << 60  # the distance of a node from which the end cannot be reached
+
+Edge = tuple[frozenset[int], int]  # a set of bytes, and the node to which they lead
+
+
+@dataclass
+class Graph:
+    """Thompson's graph: node 0 is the start, node 1 the only accepting node.
+
+    An edge is free, or carries a set of bytes, or calls a rule by its name.
+    """
+
+    free: list[list[int]] = field(default_factory=lambda: [[], []])
+    edges: list[list[Edge]] = field(default_factory=lambda: [[], []])
+    calls: list[list[tuple[str, int]]] = field(default_factory=lambda: [[], []])
+
+    def node(self) -> int:
+        """A new node without edges."""
+        self.free.append([])
+        self.edges.append([])
+        self.calls.append([])
+        return len(self.free) - 1
+
+
+def graph_of(expression: Expression) -> Graph:
+    """Thompson's graph of one expression."""
+    graph = Graph()
+    extend(graph, expression, 0, 1)
+    return graph
+
+
+def extend(graph: Graph, expression: Expression, source: int, target: int) -> None:
+    """Add the expression between two nodes of a graph, without recursion.
+
+    Each piece of work only adds edges out of its source and into its target, so paths
+    from one to the other spell exactly its expression.
+    """
+    work = [(expression, source, target)]
+    while work:
+        node, source, target = work.pop()
+        if isinstance(node, ByteSet):
+            graph.edges[source].append((node.allowed, target))
+        elif isinstance(node, Alternation):
+            work += [(option, source, target) for option in node.options]
+        elif isinstance(node, Sequence):
+            work += _chain(graph, node.parts, source, target)
+        elif isinstance(node, Repetition):
+            work += _repeat(graph, node, source, target)
+        elif isinstance(node, Call):
+            graph.calls[source].append((node.rule, target))
+        else:
+            node.add_to(graph, source, target)
+
+
+Work = list[tuple[Expression, int, int]]
+
+
+def _chain(
+    graph: Graph, parts: tuple[Expression, ...], source: int, target: int
+) -> Work:
+    if not parts:
+        graph.free[source].append(target)
+        return []
+    stops = [source, *(graph.node() for _ in parts[1:]), target]
+    return list(zip(parts, stops, stops[1:], strict=False))
+
+
+def _repeat(graph: Graph, node: Repetition, source: int, target: int) -> Work:
+    work: Work = []
+    node = _flat(node)
+    copies = node.least if node.most is None else node.most
+    for done in range(copies):
+        if done >= node.least:
+            graph.free[source].append(target)
+        following = graph.node()
+        work.append((node.body, source, following))
+        source = following
+    if node.most is None:
+        hub = graph.node()
+        graph.free[source].append(hub)
+        work.append((node.body, hub, hub))
+        source = hub
+    graph.free[source].append(target)
+    return work
+
+
+def _flat(node: Repetition) -> Repetition:
+    """The same repetition without optional ones directly inside: (x?){9} is x{0,9}.
+
+    Each copy of (x?){9} would see all that follow, which is quadratic; x{0,9} is not.
+    """
+    outer = [node]
+    while isinstance(outer[-1].body, Repetition):
+        outer.append(outer[-1].body)
+    flat = outer.pop()
+    for node in reversed(outer):
+        if flat.least > 0:
+            flat = Repetition(flat, node.least, node.most)
+        elif node.most == 0 or flat.most == 0:
+            flat = Repetition(flat.body, 0, 0)
+        else:
+            endless = node.most is None or flat.most is None
+            most = None if endless else (node.most or 0) * (flat.most or 0)
+            flat = Repetition(flat.body, 0, most)
+    return flat
 
 
 class Network:

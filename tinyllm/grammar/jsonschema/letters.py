@@ -17,19 +17,18 @@ from itertools import pairwise
 
 from tinyllm.errors import GrammarError
 from tinyllm.grammar import regex
-from tinyllm.grammar.automaton import Automaton
 from tinyllm.grammar.expression import (
     EMPTY_TEXT,
     ByteSet,
-    Edge,
     Expression,
-    Machine,
     Repetition,
     Sequence,
 )
+from tinyllm.grammar.jsonschema.automaton import Automaton
+from tinyllm.grammar.jsonschema.regular import Machine, explore
 from tinyllm.grammar.jsonschema.spelling import Trie, trie_of
 from tinyllm.grammar.lazy import DEAD
-from tinyllm.grammar.regular import explore
+from tinyllm.grammar.network import Edge
 from tinyllm.grammar.utf8 import ANY, Path, Range, merge, overlap
 
 _START, _END = 0, 1

@@ -26,7 +26,7 @@ from tinyllm.grammar.jsonschema.digits import (
     Remainder,
     Test,
 )
-from tinyllm.grammar.regular import explore
+from tinyllm.grammar.jsonschema.regular import explore
 
 
 def exact(number: int | float) -> Fraction:

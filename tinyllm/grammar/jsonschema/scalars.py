@@ -11,15 +11,14 @@ from tinyllm.grammar.expression import (
     Alternation,
     Call,
     Expression,
-    Machine,
     Sequence,
     check_size,
     literal,
 )
 from tinyllm.grammar.jsonschema.numbers import Numbers
+from tinyllm.grammar.jsonschema.regular import Machine, is_empty
 from tinyllm.grammar.jsonschema.strings import Strings
 from tinyllm.grammar.jsonschema.values import Values
-from tinyllm.grammar.regular import is_empty
 
 
 @dataclass

@@ -14,19 +14,18 @@ from dataclasses import dataclass
 
 from tinyllm.errors import GrammarError
 from tinyllm.grammar import json_text
-from tinyllm.grammar.automaton import Automaton
 from tinyllm.grammar.expression import (
     Alternation,
     Expression,
-    Machine,
     Repetition,
     Sequence,
     literal,
 )
 from tinyllm.grammar.jsonschema import letters, spelling
+from tinyllm.grammar.jsonschema.automaton import Automaton
 from tinyllm.grammar.jsonschema.formats import INEXACT
 from tinyllm.grammar.jsonschema.letters import Alphabet
-from tinyllm.grammar.regular import product
+from tinyllm.grammar.jsonschema.regular import Machine, product
 
 MAX_PATTERNS = 5  # that one string must match or not: their product doubles with each
 

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from tests.toy_tokenizer import accepts
 from tinyllm.errors import GrammarError
-from tinyllm.grammar.automaton import Automaton
 from tinyllm.grammar.expression import Expression
 from tinyllm.grammar.jsonschema import spelling
+from tinyllm.grammar.jsonschema.automaton import Automaton
 from tinyllm.grammar.jsonschema.letters import alphabet_of
+from tinyllm.grammar.jsonschema.regular import explore, is_empty, product
 from tinyllm.grammar.jsonschema.strings import Strings
 from tinyllm.grammar.regex import parse
-from tinyllm.grammar.regular import explore, is_empty, product
 from tinyllm.grammar.utf8 import one_of
 
 TEXTS = ["".join(t) for n in range(5) for t in itertools.product("abé", repeat=n)]

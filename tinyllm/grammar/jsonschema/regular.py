@@ -1,20 +1,46 @@
 """Deterministic automata as parts of a tree: from a step function, or as a product.
 
-Public: explore, product, is_empty.
+Public: Machine, explore, product, is_empty.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from tinyllm.errors import GrammarError
-from tinyllm.grammar.automaton import Automaton
-from tinyllm.grammar.expression import Edge, Expression, Machine
+from tinyllm.grammar.expression import Expression
+from tinyllm.grammar.jsonschema.automaton import Automaton
 from tinyllm.grammar.lazy import DEAD
+from tinyllm.grammar.network import Edge, Graph
 
 MAX_STATES = 20_000
 State = TypeVar("State", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A deterministic automaton as a part of a tree: state 0 is its start.
+
+    `edges[state]` are its moves, whose byte sets do not overlap.
+    """
+
+    edges: tuple[tuple[Edge, ...], ...]
+    accepting: frozenset[int]
+    size: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", 1 + len(self.edges))
+
+    def add_to(self, graph: Graph, source: int, target: int) -> None:
+        """Add a node for each state between two nodes of a graph."""
+        nodes = [graph.node() for _ in self.edges]
+        graph.free[source].append(nodes[0])
+        for state, edges in enumerate(self.edges):
+            graph.edges[nodes[state]] += [(allowed, nodes[to]) for allowed, to in edges]
+            if state in self.accepting:
+                graph.free[nodes[state]].append(target)
 
 
 def explore(

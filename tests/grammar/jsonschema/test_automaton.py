@@ -5,7 +5,6 @@ import pytest
 
 from tests.toy_tokenizer import accepts
 from tinyllm.errors import GrammarError
-from tinyllm.grammar.automaton import Automaton
 from tinyllm.grammar.expression import (
     NOTHING,
     Alternation,
@@ -15,6 +14,7 @@ from tinyllm.grammar.expression import (
     Sequence,
     literal,
 )
+from tinyllm.grammar.jsonschema.automaton import Automaton
 from tinyllm.grammar.lazy import DEAD
 from tinyllm.grammar.regex import parse
 
