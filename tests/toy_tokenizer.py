@@ -9,10 +9,10 @@ from tinyllm.grammar.expression import (
     Alternation,
     ByteSet,
     Call,
+    Concatenation,
     Expression,
     Repetition,
     Rules,
-    Sequence,
     literal,
     optional,
 )
@@ -109,14 +109,16 @@ def after(machine: Pushdown, data: bytes) -> State | None:
 def json_rules() -> Rules:
     """JSON values that call each other: small numbers, strings of a and b, null."""
     digits = Repetition(ByteSet(frozenset(b"012")))
-    number = Alternation((literal("0"), Sequence((ByteSet(frozenset(b"12")), digits))))
+    number = Alternation(
+        (literal("0"), Concatenation((ByteSet(frozenset(b"12")), digits)))
+    )
     escape = Alternation((literal('\\"'), ByteSet(frozenset(b"ab"))))
-    member = Sequence((Call("string"), literal(":"), Call("value")))
+    member = Concatenation((Call("string"), literal(":"), Call("value")))
     kinds = ["string", "number", "array", "object"]
     rules: dict[str, Expression] = {
         "value": Alternation((literal("null"), *map(Call, kinds))),
-        "string": Sequence((literal('"'), Repetition(escape), literal('"'))),
-        "number": Sequence((optional(literal("-")), number)),
+        "string": Concatenation((literal('"'), Repetition(escape), literal('"'))),
+        "number": Concatenation((optional(literal("-")), number)),
         "array": _listed("[", Call("value"), "]"),
         "object": _listed("{", member, "}"),
     }
@@ -124,8 +126,10 @@ def json_rules() -> Rules:
 
 
 def _listed(begin: str, item: Expression, end: str) -> Expression:
-    more = Repetition(Sequence((literal(","), item)))
-    return Sequence((literal(begin), optional(Sequence((item, more))), literal(end)))
+    more = Repetition(Concatenation((literal(","), item)))
+    return Concatenation(
+        (literal(begin), optional(Concatenation((item, more))), literal(end))
+    )
 
 
 JSON_TOKENS = [*characters('[]{},:"\\ab-012nul'), b"]]", b"}]", b'"}]', b',{"', b'":"']

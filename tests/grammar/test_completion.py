@@ -32,10 +32,10 @@ from tinyllm.grammar.completion import Completion
 from tinyllm.grammar.expression import (
     Alternation,
     Call,
+    Concatenation,
     Expression,
     Repetition,
     Rules,
-    Sequence,
     literal,
 )
 from tinyllm.grammar.mask import TokenGrammar
@@ -43,7 +43,7 @@ from tinyllm.grammar.pushdown import Pushdown
 from tinyllm.grammar.regex import parse
 from tinyllm.grammar.vocabulary import Vocabulary
 
-NESTED = Sequence((literal("["), Repetition(Call("v")), literal("]")))
+NESTED = Concatenation((literal("["), Repetition(Call("v")), literal("]")))
 LISTS = Rules(Call("v"), {"v": Alternation((literal("a"), NESTED))})
 
 
@@ -188,9 +188,9 @@ def test_a_completion_that_is_known_is_never_replaced_by_a_longer_one(
 
 def doubling(n: int) -> Rules:
     rules: dict[str, Expression] = {
-        str(i): Sequence((Call(str(i + 1)), Call(str(i + 1)))) for i in range(n)
+        str(i): Concatenation((Call(str(i + 1)), Call(str(i + 1)))) for i in range(n)
     }
-    text = Alternation((literal("b"), Sequence((literal("a"), Call("0")))))
+    text = Alternation((literal("b"), Concatenation((literal("a"), Call("0")))))
     return Rules(text, {**rules, str(n): literal("a")})
 
 
@@ -235,7 +235,7 @@ def test_within_any_budget_a_text_of_recursive_rules_parses(
     tokens: list[bytes], seed: int, more: int
 ) -> None:
     tokenizer = ToyTokenizer(tokens)
-    listed = Sequence((literal("["), Call("value"), literal("]")))
+    listed = Concatenation((literal("["), Call("value"), literal("]")))
     rules = Rules(listed, json_rules().rules)
     grammar = TokenGrammar(rules, Vocabulary(tokenizer))
     budget = len(grammar.finish(grammar.start())) + more

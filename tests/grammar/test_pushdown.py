@@ -21,10 +21,10 @@ from tinyllm.grammar.expression import (
     Alternation,
     ByteSet,
     Call,
+    Concatenation,
     Expression,
     Repetition,
     Rules,
-    Sequence,
     literal,
     optional,
 )
@@ -32,7 +32,7 @@ from tinyllm.grammar.pushdown import Pushdown, State
 
 BYTES = range(256)
 NESTED = Alternation(
-    (literal("a"), Sequence((literal("["), Repetition(Call("v")), literal("]"))))
+    (literal("a"), Concatenation((literal("["), Repetition(Call("v")), literal("]"))))
 )
 
 
@@ -97,7 +97,7 @@ def test_a_rule_that_goes_on_too_long_makes_the_language_narrower_and_never_wide
 def two_ways(closer: str) -> Expression:
     """a, then again what both rules can be, then what tells them apart."""
     inner = optional(Alternation((Call("x"), Call("y"))))
-    return Sequence((literal("a"), inner, literal(closer)))
+    return Concatenation((literal("a"), inner, literal(closer)))
 
 
 def test_calls_that_begin_alike_are_told_apart_later() -> None:
@@ -155,7 +155,7 @@ def test_a_deep_ambiguous_text_is_never_a_dead_end() -> None:
 def test_a_call_behind_which_no_end_can_come_is_not_opened(end: Expression) -> None:
     # Both calls begin with a: before, the machine went on into x, where it was stuck.
     start = Alternation(
-        (Sequence((Call("x"), end)), Sequence((Call("y"), literal("c"))))
+        (Concatenation((Call("x"), end)), Concatenation((Call("y"), literal("c"))))
     )
     rules = Rules(start, {"x": literal("abb"), "y": literal("acc")})
     machine = machine_of(rules)
@@ -203,7 +203,7 @@ def test_a_hundred_thousand_brackets_open_and_close_again() -> None:
 
 
 def test_the_last_call_of_a_rule_needs_no_frame() -> None:
-    rest = Alternation((literal("b"), Sequence((literal("a"), Call("list")))))
+    rest = Alternation((literal("b"), Concatenation((literal("a"), Call("list")))))
     machine = machine_of(Rules(Call("list"), {"list": rest}))
     state = after(machine, b"a" * 1000)
     assert state is not None
@@ -212,7 +212,8 @@ def test_the_last_call_of_a_rule_needs_no_frame() -> None:
 
 def test_a_thousand_rules_that_begin_with_each_other_do_not_overflow() -> None:
     rules: dict[str, Expression] = {
-        str(i): Sequence((Call(str(i + 1)), literal("bc"[i % 2]))) for i in range(1000)
+        str(i): Concatenation((Call(str(i + 1)), literal("bc"[i % 2])))
+        for i in range(1000)
     }
     machine = machine_of(Rules(Call("0"), {**rules, "1000": literal("a")}))
     end = after(machine, b"a" + b"cb" * 500)
@@ -227,7 +228,7 @@ def test_too_many_controls_are_an_error_that_says_what_to_lower(
 ) -> None:
     a_or_b = ByteSet(frozenset(b"ab"))
     tail = Repetition(a_or_b, 20, 20)
-    rules = {"v": Sequence((Repetition(a_or_b), literal("a"), tail, literal("c")))}
+    rules = {"v": Concatenation((Repetition(a_or_b), literal("a"), tail, literal("c")))}
     monkeypatch.setattr(lazy, "MAX_STATES", 500)
     machine = machine_of(Rules(Call("v"), rules))
     work = [machine.start]
@@ -241,7 +242,7 @@ def test_too_much_work_is_an_error_that_names_the_cause(
 ) -> None:
     monkeypatch.setattr(lazy, "MAX_WORK", 100_000)
     maybe = optional(ByteSet(frozenset(b"ab")))
-    tree = Repetition(Sequence((maybe, maybe)), 400, 400)
+    tree = Repetition(Concatenation((maybe, maybe)), 400, 400)
     with pytest.raises(GrammarError, match=r"too much work.*may be empty"):
         after(machine_of(Rules(Call("v"), {"v": tree})), b"ab" * 400)
 

@@ -11,8 +11,8 @@ from tinyllm.errors import GrammarError
 from tinyllm.grammar.expression import (
     Alternation,
     Call,
+    Concatenation,
     Rules,
-    Sequence,
     literal,
     optional,
 )
@@ -61,9 +61,9 @@ def test_calls_that_are_found_while_others_are_carried_out_do_not_mix_them_up() 
     # What follows each call may end and begins with a new one, all on one level.
     names = "pqrst"
     rules = {n: literal(2 * n) for n in [*names, *names.upper()]}
-    begun = [Sequence((Call(n), optional(Call(n.upper())))) for n in names]
-    inside = Sequence((literal("("), Alternation(tuple(begun))))
-    start = Sequence((Call("inside"), literal("x")))
+    begun = [Concatenation((Call(n), optional(Call(n.upper())))) for n in names]
+    inside = Concatenation((literal("("), Alternation(tuple(begun))))
+    start = Concatenation((Call("inside"), literal("x")))
     letters = "(" + names + names.upper() + "x"
     whole = Rules(start, {"inside": inside, **rules})
     # One text "(", then "(p" and "(pp" for each name, then "(ppP" or "(ppx", "(ppPP".
@@ -72,7 +72,9 @@ def test_calls_that_are_found_while_others_are_carried_out_do_not_mix_them_up() 
 
 def test_without_a_frame_a_walk_stays_above_its_beginning() -> None:
     machine = Pushdown(
-        Rules(Sequence((Call("p"), literal("c"))), {"p": literal("ab")}), b"abc", b"abc"
+        Rules(Concatenation((Call("p"), literal("c"))), {"p": literal("ab")}),
+        b"abc",
+        b"abc",
     )
     state = after(machine, b"ab")
     assert state is not None

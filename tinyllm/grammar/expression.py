@@ -1,6 +1,6 @@
 """The expression tree: what a regular expression or a schema becomes.
 
-Public: ByteSet, Sequence, Alternation, Repetition, Call, Part, Expression, Rules,
+Public: ByteSet, Concatenation, Alternation, Repetition, Call, Part, Expression, Rules,
 literal, optional, EMPTY_TEXT, NOTHING, MAX_SIZE, check_size.
 
 Five immutable kinds of node over bytes are enough for every grammar of the course; a
@@ -36,7 +36,7 @@ class ByteSet:
 
 
 @dataclass(frozen=True)
-class Sequence:
+class Concatenation:
     """Every part, one after the other; no parts match the empty text."""
 
     parts: tuple[Expression, ...]
@@ -59,15 +59,15 @@ class Alternation:
 
 @dataclass(frozen=True)
 class Repetition:
-    """The body `least` to `most` times; `most` None means without end."""
+    """The body `min` to `max` times; `max` None means without end."""
 
     body: Expression
-    least: int = 0
-    most: int | None = None
+    min: int = 0
+    max: int | None = None
     size: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        copies = self.least + 1 if self.most is None else self.most
+        copies = self.min + 1 if self.max is None else self.max
         _set_size(self, copies * (self.body.size + 1))
 
 
@@ -90,7 +90,7 @@ class Part(Protocol):
         """Add edges so that paths from source to target spell exactly its texts."""
 
 
-Expression = ByteSet | Sequence | Alternation | Repetition | Call | Part
+Expression = ByteSet | Concatenation | Alternation | Repetition | Call | Part
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Rules:
     rules: Mapping[str, Expression] = field(default_factory=dict)
 
 
-EMPTY_TEXT = Sequence(())
+EMPTY_TEXT = Concatenation(())
 NOTHING = Alternation(())
 _ONE_BYTE = tuple(ByteSet(frozenset((byte,))) for byte in range(256))
 
@@ -118,7 +118,7 @@ def literal(text: str | bytes) -> Expression:
     literal("ab") is a sequence of two byte sets of one byte each.
     """
     data = text.encode("utf-8") if isinstance(text, str) else text
-    return Sequence(tuple(_ONE_BYTE[byte] for byte in data))
+    return Concatenation(tuple(_ONE_BYTE[byte] for byte in data))
 
 
 def optional(body: Expression) -> Expression:

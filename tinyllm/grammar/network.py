@@ -22,10 +22,10 @@ from tinyllm.grammar.expression import (
     Alternation,
     ByteSet,
     Call,
+    Concatenation,
     Expression,
     Repetition,
     Rules,
-    Sequence,
     check_size,
 )
 
@@ -73,7 +73,7 @@ def extend(graph: Graph, expression: Expression, source: int, target: int) -> No
             graph.edges[source].append((node.allowed, target))
         elif isinstance(node, Alternation):
             work += [(option, source, target) for option in node.options]
-        elif isinstance(node, Sequence):
+        elif isinstance(node, Concatenation):
             work += _chain(graph, node.parts, source, target)
         elif isinstance(node, Repetition):
             work += _repeat(graph, node, source, target)
@@ -99,14 +99,14 @@ def _chain(
 def _repeat(graph: Graph, node: Repetition, source: int, target: int) -> Work:
     work: Work = []
     node = _flat(node)
-    copies = node.least if node.most is None else node.most
+    copies = node.min if node.max is None else node.max
     for done in range(copies):
-        if done >= node.least:
+        if done >= node.min:
             graph.free[source].append(target)
         following = graph.node()
         work.append((node.body, source, following))
         source = following
-    if node.most is None:
+    if node.max is None:
         hub = graph.node()
         graph.free[source].append(hub)
         work.append((node.body, hub, hub))
@@ -125,14 +125,14 @@ def _flat(node: Repetition) -> Repetition:
         outer.append(outer[-1].body)
     flat = outer.pop()
     for node in reversed(outer):
-        if flat.least > 0:
-            flat = Repetition(flat, node.least, node.most)
-        elif node.most == 0 or flat.most == 0:
+        if flat.min > 0:
+            flat = Repetition(flat, node.min, node.max)
+        elif node.max == 0 or flat.max == 0:
             flat = Repetition(flat.body, 0, 0)
         else:
-            endless = node.most is None or flat.most is None
-            most = None if endless else (node.most or 0) * (flat.most or 0)
-            flat = Repetition(flat.body, 0, most)
+            endless = node.max is None or flat.max is None
+            limit = None if endless else (node.max or 0) * (flat.max or 0)
+            flat = Repetition(flat.body, 0, limit)
     return flat
 
 

@@ -27,9 +27,9 @@ from tinyllm.grammar.characters import (
 )
 from tinyllm.grammar.expression import (
     Alternation,
+    Concatenation,
     Expression,
     Repetition,
-    Sequence,
     check_size,
 )
 from tinyllm.grammar.utf8 import ANY, Range, code_points, complement
@@ -139,7 +139,7 @@ class _Parser:
         parts: list[Expression] = []
         while not (self.at_end() or self.peek("|") or self.peek(")")):
             parts.append(self.repeated())
-        return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
+        return parts[0] if len(parts) == 1 else Concatenation(tuple(parts))
 
     def repeated(self) -> Expression:
         """One piece with the repetition behind it, if there is one."""

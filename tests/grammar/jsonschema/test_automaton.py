@@ -9,9 +9,9 @@ from tinyllm.grammar.expression import (
     NOTHING,
     Alternation,
     ByteSet,
+    Concatenation,
     Expression,
     Repetition,
-    Sequence,
     literal,
 )
 from tinyllm.grammar.jsonschema.automaton import Automaton
@@ -38,7 +38,7 @@ def test_equal_sets_of_nodes_are_one_state() -> None:
 
 
 def test_a_state_that_cannot_reach_the_end_is_dead() -> None:
-    tree = Alternation((literal("ab"), Sequence((literal("ac"), NO_BYTE))))
+    tree = Alternation((literal("ab"), Concatenation((literal("ac"), NO_BYTE))))
     automaton = Automaton(tree)
     after = automaton.next(automaton.start, ord("a"))
     assert automaton.next(after, ord("c")) == DEAD
@@ -46,7 +46,7 @@ def test_a_state_that_cannot_reach_the_end_is_dead() -> None:
 
 
 @pytest.mark.parametrize(
-    "tree", [NOTHING, NO_BYTE, Sequence((literal("a"), NOTHING))], ids=str
+    "tree", [NOTHING, NO_BYTE, Concatenation((literal("a"), NOTHING))], ids=str
 )
 def test_an_empty_language_starts_dead(tree: Expression) -> None:
     assert Automaton(tree).start == DEAD
@@ -103,7 +103,7 @@ def test_a_larger_explosion_is_an_error_that_says_what_to_lower() -> None:
 def test_a_tree_nested_ten_thousand_deep_does_not_overflow() -> None:
     tree: Expression = literal("a")
     for _ in range(10_000):
-        tree = Sequence((tree,))
+        tree = Concatenation((tree,))
     assert accepts(Automaton(tree), b"a")
 
 

@@ -20,9 +20,9 @@ from tinyllm.grammar import regex
 from tinyllm.grammar.expression import (
     EMPTY_TEXT,
     ByteSet,
+    Concatenation,
     Expression,
     Repetition,
-    Sequence,
 )
 from tinyllm.grammar.jsonschema.automaton import Automaton
 from tinyllm.grammar.jsonschema.regular import Machine, explore
@@ -96,7 +96,7 @@ def _index(cuts: list[int], value: int) -> int:
 
 def word(text: str, alphabet: Alphabet) -> Expression:
     """The tree of one given text."""
-    return Sequence(tuple(alphabet.spell([(ord(c), ord(c))]) for c in text))
+    return Concatenation(tuple(alphabet.spell([(ord(c), ord(c))]) for c in text))
 
 
 def accepts(automaton: Automaton, text: str, alphabet: Alphabet) -> bool:
@@ -116,7 +116,7 @@ def search(pattern: str, alphabet: Alphabet) -> Machine:
     """
     anything = Repetition(ByteSet(alphabet.any.allowed | {_START, _END}))
     tree = regex.parse(pattern, alphabet.spell, _ANCHORS)
-    found = Automaton(Sequence((anything, tree, anything)))
+    found = Automaton(Concatenation((anything, tree, anything)))
     before = _after(found, {found.start}, {_START})
     empty = _ends(found, _after(found, {found.start}, {_START, _END}))
 

@@ -25,10 +25,10 @@ from tinyllm.grammar.expression import (
     NOTHING,
     Alternation,
     Call,
+    Concatenation,
     Expression,
     Repetition,
     Rules,
-    Sequence,
     check_size,
 )
 from tinyllm.grammar.json_text import Member, Style
@@ -71,7 +71,7 @@ def _reachable(grammar: Rules) -> Rules:
         if isinstance(tree, Call) and tree.rule not in kept:
             kept[tree.rule] = grammar.rules[tree.rule]
             work.append(kept[tree.rule])
-        elif isinstance(tree, Sequence):
+        elif isinstance(tree, Concatenation):
             work += tree.parts
         elif isinstance(tree, Alternation):
             work += tree.options
@@ -142,7 +142,9 @@ class _Writer:
             if value in self.parts.alive
         ]
         extras: list[Expression] = [
-            Sequence((self.scalars.key(keys), self.style.colon, self._value(value)))
+            Concatenation(
+                (self.scalars.key(keys), self.style.colon, self._value(value))
+            )
             for keys, value in held.extras()
             if value in self.parts.alive
         ]

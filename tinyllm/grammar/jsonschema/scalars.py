@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from tinyllm.grammar.expression import (
     Alternation,
     Call,
+    Concatenation,
     Expression,
-    Sequence,
     check_size,
     literal,
 )
@@ -81,6 +81,6 @@ def is_nothing(tree: Expression) -> bool:
     """Whether a tree without calls and repetitions matches no text at all."""
     if isinstance(tree, Machine):
         return is_empty(tree)
-    if isinstance(tree, Sequence):
+    if isinstance(tree, Concatenation):
         return any(map(is_nothing, tree.parts))
     return isinstance(tree, Alternation) and all(map(is_nothing, tree.options))

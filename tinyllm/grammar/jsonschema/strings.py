@@ -16,9 +16,9 @@ from tinyllm.errors import GrammarError
 from tinyllm.grammar import json_text
 from tinyllm.grammar.expression import (
     Alternation,
+    Concatenation,
     Expression,
     Repetition,
-    Sequence,
     literal,
 )
 from tinyllm.grammar.jsonschema import letters, spelling
@@ -100,7 +100,7 @@ class Strings:
             )
         else:
             inside = Repetition(json_text.CHARACTER, self.least, self.most)
-        return Sequence((json_text.QUOTE, inside, json_text.QUOTE))
+        return Concatenation((json_text.QUOTE, inside, json_text.QUOTE))
 
     def key(self) -> Expression:
         """The canonical JSON texts of the set, as keys of an object."""
@@ -109,7 +109,7 @@ class Strings:
         alphabet = letters.alphabet_of(self._patterns(), self.excluded)
         machine = self._machine(alphabet)
         inside = letters.spelled(machine, alphabet, spelling.canonical_paths)
-        return Sequence((json_text.QUOTE, inside, json_text.QUOTE))
+        return Concatenation((json_text.QUOTE, inside, json_text.QUOTE))
 
     def _patterns(self) -> list[str]:
         return sorted(self.patterns | self.without)
