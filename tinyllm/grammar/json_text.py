@@ -26,16 +26,17 @@ from tinyllm.grammar.expression import (
     literal,
     optional,
 )
-from tinyllm.grammar.jsonschema import spelling
-from tinyllm.grammar.jsonschema.regular import Machine
 from tinyllm.grammar.regex import parse
-from tinyllm.grammar.utf8 import ANY
 
 QUOTE = literal('"')
-_TRIE = spelling.trie_of([spelling.paths(ANY)])
-CHARACTER = Machine(
-    (*(tuple((b, to % (len(_TRIE) + 1)) for b, to in row) for row in _TRIE), ()),
-    frozenset((len(_TRIE),)),
+_HEX = "[0-9A-Fa-f]"
+# The code units D800 to DFFF are surrogates: only a pair of them is a character, one
+# of D800 to DBFF and one of DC00 to DFFF. All escapes share their last two digits.
+_PAIR = rf"[Dd][89ABab]{_HEX}{{2}}\\u[Dd][C-Fc-f]"
+CHARACTER = parse(
+    r'[^"\\\x00-\x1f]'  # itself, unless it is a quote, a backslash or a control
+    r'|\\["\\/bfnrt]'  # as a short escape
+    rf"|\\u([0-9A-CEFa-cef]{_HEX}|[Dd][0-7]|{_PAIR}){_HEX}{{2}}"  # as \uXXXX
 )
 INTEGER = parse("-?(0|[1-9][0-9]*)")
 NUMBER = parse(
