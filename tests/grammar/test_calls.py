@@ -22,6 +22,7 @@ from tinyllm import grammar
 from tinyllm.agent.tools import Registry, answer, calc, default, every
 from tinyllm.errors import GrammarError
 from tinyllm.grammar.calls import rules_of
+from tinyllm.grammar.jsonschema.read import parse
 
 VOCABULARY = grammar.Vocabulary(
     byte_level(
@@ -170,6 +171,8 @@ def ping() -> str:
     return "pong"
 
 
+# 0 equals False, and is not a schema
+ZERO = closed({"a": {"type": "integer"}}) | {"additionalProperties": 0}
 MADE = [default(), every(), Registry([book, ping])]
 
 
@@ -179,7 +182,7 @@ def test_three_registries_have_the_masks_and_completions_of_their_schemas(
 ) -> None:
     vocabulary = grammar.Vocabulary(tinyllm.load().tokenizer)
     pair = both(registry, vocabulary)
-    assert sum(walk_is_equal(*pair, seed) for seed in range(20)) > 400
+    assert sum(walk_is_equal(*pair, seed) for seed in range(50)) > 500
 
 
 def test_thirty_tools_of_which_one_begins_as_another() -> None:
@@ -235,13 +238,10 @@ def test_each_kind_of_argument_has_its_texts_and_no_others(
         {"type": "string", "enum": ["a"]},
         {"type": ["integer", "null"]},
         {"type": "array", "items": {"type": "integer"}, "maxItems": 1},
-        {
-            "type": "object",
-            "properties": {},
             "required": [],
             "additionalProperties": 0.0,
         },
-        {"type": "object", "properties": {}, "required": ["x"]},
+        {"type": "object", "properties": {}, "required": []},
         {"anyOf": [True, {"type": "null"}]},
         {"enum": [1.5, [1]]},
         {"const": {"a": 1}},
@@ -250,20 +250,12 @@ def test_each_kind_of_argument_has_its_texts_and_no_others(
 )
 def test_what_no_signature_says_is_read_by_the_full_reader(schema: Any) -> None:
     registry = fake(x=schema)
-    try:
-        made = grammar.compile(registry.schema(), VOCABULARY)
-    except GrammarError as error:
-        with pytest.raises(GrammarError) as caught:
-            rules_of(registry)
-        assert str(caught.value) == str(error)
-    else:
-        mine = grammar.TokenGrammar(rules_of(registry), VOCABULARY)
-        assert walk_is_equal(mine, made, seed=2) > 5
+    assert rules_of(registry) == parse(registry.schema())
 
 
 @pytest.mark.parametrize(
     "schema",
-    [{"type": "array", "uniqueItems": True}, {"const": "\ud800"}, {"x": 1}, 7],
+    [{"type": "array", "uniqueItems": True}, {"const": "\ud800"}, {"x": 1}, 7, ZERO],
 )
 def test_what_cannot_be_enforced_is_refused(schema: Any) -> None:
     with pytest.raises(GrammarError, match="x"):

@@ -90,7 +90,7 @@ def rules_of(registry: Registry) -> Rules:
 def _call(tool: Tool) -> Expression:
     """Return the texts of a call of one tool."""
     members = [
-        Member("tool", literal(json.dumps(tool.name)), required=True),
+        Member("tool", _constant(tool.name), required=True),
         Member("args", _value(tool.parameters), required=True),
     ]
     return object_of(members, NOTHING, (0, 0), COMPACT)
