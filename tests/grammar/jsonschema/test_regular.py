@@ -84,13 +84,13 @@ def is_open(strings: Strings) -> bool:
 
 
 @given(SETS, SETS, st.sampled_from(TEXTS))
-def test_meet_and_complement_are_those_of_sets(
+def test_intersection_and_complement_are_those_of_sets(
     first: Strings, second: Strings, text: str
 ) -> None:
-    inside = first.holds(text)
-    assert any(s.holds(text) for s in first.complement()) is not inside
-    assert any(s.holds(text) for s in first.meet(second)) is (
-        inside and second.holds(text)
+    inside = first.contains(text)
+    assert any(s.contains(text) for s in first.complement()) is not inside
+    assert any(s.contains(text) for s in first.intersection(second)) is (
+        inside and second.contains(text)
     )
 
 
@@ -99,7 +99,7 @@ def test_meet_and_complement_are_those_of_sets(
 def test_every_spelling_of_a_string_is_written_and_one_of_a_key(
     strings: Strings, text: str
 ) -> None:
-    inside = strings.holds(text)
+    inside = strings.contains(text)
     written, key = Automaton(strings.expression()), Automaton(strings.key())
     raw, escaped = json.dumps(text, ensure_ascii=False), json.dumps(text)
     upper = '"' + "".join(f"\\u{ord(char):04X}" for char in text) + '"'
