@@ -1,6 +1,6 @@
 """Deterministic automata as parts of a tree: from a step function, or as a product.
 
-Public: Machine, explore, product, is_empty.
+Public: Machine, explore, product.
 """
 
 from __future__ import annotations
@@ -130,8 +130,3 @@ def product(
 
     start = tuple(automaton.start for automaton in inside + outside)
     return explore(start, moves, accepts, cause)
-
-
-def is_empty(machine: Machine) -> bool:
-    """Whether the machine accepts no text at all."""
-    return not machine.accepting
