@@ -45,7 +45,9 @@ class Acceptor:
             rule, node, stack = work.pop()
             graph = self._graph(rule)
             new: list[Thread] = [(rule, to, stack) for to in graph.free[node]]
-            new += [(name, 0, ((rule, to), stack)) for name, to in graph.calls[node]]
+            new += [
+                (name, 0, ((rule, to), stack)) for name, to, *_ in graph.calls[node]
+            ]
             if node == 1 and stack is not None:
                 (caller, to), below = stack
                 new.append((caller, to, below))

@@ -100,7 +100,7 @@ def is_json(text: str, kind: type) -> bool:
 
 def after(machine: Pushdown, data: bytes) -> State | None:
     """The state of a machine after these bytes, None where one is illegal."""
-    state: State | None = machine.start if machine.start.control else None
+    state: State | None = machine.start
     for byte in data:
         state = state and machine.next(state, byte)
     return state

@@ -50,7 +50,7 @@ LISTS = Rules(Call("v"), {"v": Alternation((literal("a"), NESTED))})
 def completion(rules: Rules | str, tokens: list[bytes]) -> tuple[Completion, Pushdown]:
     rules = Rules(parse(rules)) if isinstance(rules, str) else rules
     vocabulary = Vocabulary(ToyTokenizer(tokens))
-    machine = Pushdown(rules, vocabulary.spelled, vocabulary.alone)
+    machine = Pushdown(rules, vocabulary.alphabet, vocabulary.alone)
     return Completion(machine, vocabulary), machine
 
 
@@ -95,7 +95,9 @@ def test_no_completion_has_fewer_tokens(
         assume(False)
         raise
     spelled = set(b"".join(tokens))
-    assume(machine.start.control and not goes_on_into_what_follows(rules, spelled))
+    assume(
+        machine.start.dfa.positions and not goes_on_into_what_follows(rules, spelled)
+    )
     reader = Simulator(rules, spelled)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "MAX_LOOKED_AT", 20_000)

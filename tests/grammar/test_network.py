@@ -53,7 +53,10 @@ def by_relaxation(net: Network, cheap: bytes) -> list[float]:
         for node in range(len(needed)):
             ways = [needed[to] for to in graph.free[node]]
             ways += [1 + needed[to] for s, to in graph.edges[node] if s & set(cheap)]
-            ways += [needed[net.starts[n]] + needed[to] for n, to in graph.calls[node]]
+            ways += [
+                max(call.min, 1) * needed[net.starts[call.rule]] + needed[call.to]
+                for call in graph.calls[node]
+            ]
             needed[node] = min([needed[node], *ways])
         if needed == before:
             return needed
@@ -107,8 +110,8 @@ def test_no_edge_and_no_call_leads_to_where_no_end_can_be_reached(
     for edges, calls in zip(net.edges, net.calls, strict=True):
         assert all(net.needed[to] < FAR for _, to in edges)
         assert all(allowed and allowed <= set(spelled) for allowed, _ in edges)
-        for name, to in calls:
-            assert max(net.needed[to], net.needed[net.starts[name]]) < FAR
+        for call in calls:
+            assert max(net.needed[call.to], net.needed[net.starts[call.rule]]) < FAR
 
 
 SELF = {
