@@ -24,10 +24,8 @@ from tinyllm.grammar.expression import (
     Expression,
     Repetition,
 )
-from tinyllm.grammar.jsonschema.automaton import Automaton
-from tinyllm.grammar.jsonschema.regular import Machine, explore
+from tinyllm.grammar.jsonschema.automaton import DEAD, Automaton, Machine, explore
 from tinyllm.grammar.jsonschema.spelling import Trie, trie_of
-from tinyllm.grammar.lazy import DEAD
 from tinyllm.grammar.network import Edge
 from tinyllm.grammar.utf8 import ANY, Path, Range, merge, overlap
 
@@ -99,13 +97,15 @@ def word(text: str, alphabet: Alphabet) -> Expression:
     return Concatenation(tuple(alphabet.spell([(ord(c), ord(c))]) for c in text))
 
 
-def accepts(automaton: Automaton, text: str, alphabet: Alphabet) -> bool:
-    """Whether an automaton over the letters accepts a text."""
-    state = automaton.start
+def accepts(machine: Machine, text: str, alphabet: Alphabet) -> bool:
+    """Return whether a machine over the letters accepts a text."""
+    ends: list[int] = [0]
     for char in text:
-        (letter,) = alphabet.spell([(ord(char), ord(char))]).allowed
-        state = automaton.next(state, letter)
-    return automaton.accepting[state]
+        letters = alphabet.spell([(ord(char), ord(char))]).allowed
+        ends = [to for held, to in machine.edges[ends[0]] if letters <= held]
+        if not ends:
+            return False
+    return ends[0] in machine.accepting
 
 
 def search(pattern: str, alphabet: Alphabet) -> Machine:
@@ -145,15 +145,15 @@ def _after(automaton: Automaton, states: set[int], letters: set[int]) -> set[int
     while work:
         state = work.pop()
         for letter in letters:
-            after = automaton.next(state, letter)
-            if after != DEAD and after not in seen:
+            after = automaton.moves(state).get(letter, DEAD)
+            if after not in seen:
                 seen.add(after)
                 work.append(after)
     return seen
 
 
 def _ends(automaton: Automaton, states: Iterable[int]) -> bool:
-    return any(automaton.accepting[state] for state in states)
+    return any(map(automaton.is_final, states))
 
 
 def spelled(

@@ -19,6 +19,7 @@ from fractions import Fraction
 
 from tinyllm.grammar import json_text
 from tinyllm.grammar.expression import Alternation, Expression, literal
+from tinyllm.grammar.jsonschema.automaton import explore
 from tinyllm.grammar.jsonschema.digits import (
     MAX_DIGITS,
     Comparison,
@@ -26,7 +27,6 @@ from tinyllm.grammar.jsonschema.digits import (
     Remainder,
     Test,
 )
-from tinyllm.grammar.jsonschema.regular import explore
 
 
 def exact(number: int | float) -> Fraction:

@@ -31,7 +31,7 @@ from tinyllm.grammar.jsonschema.numbers import Numbers, exact
 from tinyllm.grammar.jsonschema.strings import Strings, is_text
 from tinyllm.grammar.jsonschema.values import ALL, MAX_BITS, Values
 
-MAX_COUNT = 100_000
+MAX_COUNT = 1_000_000_000
 _NUMBERS = ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"]
 _ARRAYS = ["prefixItems", "items", "minItems", "maxItems", "unevaluatedItems"]
 _OBJECTS = ["properties", "patternProperties", "additionalProperties", "required"]

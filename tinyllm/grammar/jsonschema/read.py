@@ -31,7 +31,6 @@ from tinyllm.grammar.expression import (
     Concatenation,
     Expression,
     Rules,
-    check_size,
     literal,
 )
 from tinyllm.grammar.json_text import Member, Style
@@ -156,7 +155,7 @@ class _Writer:
         options += [self._string(found.strings, name)] if found.strings else []
         options += [self._array(arrays) for arrays in found.arrays]
         options += [self._object(objects) for objects in found.objects]
-        tree = check_size(_one_of(options), "the value")
+        tree = _one_of(options)
         inside = [self.depth.get(child, 0) for child in self.children[part]]
         depth = 1 + max(inside, default=0)
         if part in self.recursive or tree.size > LARGE or depth > DEEP:
@@ -179,7 +178,6 @@ class _Writer:
         """Return one expression for all strings: a rule unless they are constants."""
         if strings not in self.scalars:
             tree = _one_of([some.expression() for some in strings])
-            check_size(tree, "the length or pattern of the string")
             if any(some.values is None for some in strings):
                 every = strings == (Strings(),)
                 tree = self._rule("string" if every else f"string {name}", tree)
@@ -197,16 +195,9 @@ class _Writer:
         return Call(_name_of(part)) if recursive else self.written[part]
 
     def _array(self, arrays: Arrays) -> Expression:
-        prefix = [self._value(item) for item in arrays.prefix]
-        low, high = arrays.min_items, arrays.max_items
-        rest = self._repeated(arrays.rest, max(low, high or 0) - len(prefix))
-        return json_text.array(prefix, rest, low, high, self.style)
-
-    def _repeated(self, part: Conjunction, copies: int) -> Expression:
-        """Return the expression of a part: a rule if many copies would be large."""
-        tree = self._value(part)
-        small = isinstance(tree, Call) or copies * tree.size <= LARGE
-        return tree if small else self._rule(_name_of(part), tree)
+        prefix, rest = map(self._value, arrays.prefix), self._value(arrays.rest)
+        bounds = arrays.min_items, arrays.max_items
+        return json_text.array(list(prefix), rest, *bounds, self.style)
 
     def _object(self, objects: Objects) -> Expression:
         members = [

@@ -11,7 +11,7 @@ or an excluded value, lengths are part of a product of automata, which has a lim
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from tinyllm.errors import GrammarError
@@ -24,11 +24,12 @@ from tinyllm.grammar.expression import (
     literal,
 )
 from tinyllm.grammar.jsonschema import letters, spelling
-from tinyllm.grammar.jsonschema.automaton import Automaton
+from tinyllm.grammar.jsonschema.automaton import Machine, product
 from tinyllm.grammar.jsonschema.formats import INEXACT
 from tinyllm.grammar.jsonschema.letters import Alphabet
-from tinyllm.grammar.jsonschema.regular import Machine, product
+from tinyllm.grammar.utf8 import ANY, Path, Range, one_of
 
+_CANONICAL = one_of(spelling.canonical_paths(ANY))
 MAX_PATTERNS = 5  # that one string must match or not: their product doubles with each
 
 
@@ -92,24 +93,23 @@ class Strings:
 
     def expression(self) -> Expression:
         """Return the JSON texts of the set, quotes included; they may be none."""
+        return self._spelled(spelling.paths, json_text.CHARACTER)
+
+    def key(self) -> Expression:
+        """Return the canonical JSON texts of the set, as keys of an object."""
+        return self._spelled(spelling.canonical_paths, _CANONICAL)
+
+    def _spelled(
+        self, paths: Callable[[list[Range]], list[Path]], any_character: Expression
+    ) -> Expression:
         if self.values is not None:
             return _constants(self.values)
         if self.patterns or self.without or self.excluded:
             alphabet = letters.alphabet_of(self._patterns(), self.excluded)
-            inside: Expression = letters.spelled(
-                self._machine(alphabet), alphabet, spelling.paths
-            )
+            machine = self._machine(alphabet)
+            inside: Expression = letters.spelled(machine, alphabet, paths)
         else:
-            inside = Repetition(json_text.CHARACTER, self.min_length, self.max_length)
-        return Concatenation((json_text.QUOTE, inside, json_text.QUOTE))
-
-    def key(self) -> Expression:
-        """Return the canonical JSON texts of the set, as keys of an object."""
-        if self.values is not None:
-            return _constants(self.values)
-        alphabet = letters.alphabet_of(self._patterns(), self.excluded)
-        machine = self._machine(alphabet)
-        inside = letters.spelled(machine, alphabet, spelling.canonical_paths)
+            inside = Repetition(any_character, self.min_length, self.max_length)
         return Concatenation((json_text.QUOTE, inside, json_text.QUOTE))
 
     def _patterns(self) -> list[str]:
@@ -124,6 +124,9 @@ class Strings:
         none += [Alternation(words)] if words else []
         lengths = Repetition(alphabet.any, self.min_length, self.max_length)
         cause = "a string with " + (", ".join(self._patterns()) or "given values")[:80]
+        if self.min_length or self.max_length:
+            high = self.max_length or "any number"
+            cause += f" and {self.min_length} to {high} characters"
         return product([lengths, *every], none, cause)
 
     def _of(self, values: Iterable[str]) -> list[str]:
@@ -137,8 +140,8 @@ class Strings:
         if not (fit and self._patterns()):
             return fit
         alphabet = letters.alphabet_of(self._patterns(), fit)
-        automaton = Automaton(self._machine(alphabet))
-        return [v for v in fit if letters.accepts(automaton, v, alphabet)]
+        machine = self._machine(alphabet)
+        return [v for v in fit if letters.accepts(machine, v, alphabet)]
 
 
 def intersection_of(
