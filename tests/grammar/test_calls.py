@@ -6,7 +6,6 @@ import json
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,13 +56,10 @@ class Fakes:
 
     tools: tuple[Fake, ...]
 
-    def __iter__(self) -> Iterator[Fake]:
-        return iter(self.tools)
-
     def schema(self) -> dict[str, Any]:
         """Return what a registry returns: one closed object for each tool."""
         calls = [
-            closed({"tool": {"const": t.name}, "args": t.parameters}) for t in self
+            closed({"tool": {"const": t.name}, "args": t.parameters}) for t in self.tools
         ]
         return {"anyOf": calls}
 

@@ -4,15 +4,14 @@ Public: rules_of.
 
 Comes after json_text, which has the texts of each kind of value; the agent's backend
 compiles what is made here. A signature has few kinds of argument: the four plain types,
-None, constants (Literal), unions (Optional), lists, and dataclasses, which are objects.
-A tool whose schema says more is read by the full reader of JSON Schema (jsonschema/),
-which the course does not need.
+None, constants (Literal), unions (Optional), lists, and dataclasses, which are objects;
+a call is an object of a constant and an object, too. A registry whose schema says more
+is read by the full reader of JSON Schema (jsonschema/), which the course does not need.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any, Protocol
 
 from tinyllm.grammar.expression import (
@@ -51,49 +50,25 @@ NOTES = {"title", "description", "default"}  # keywords that allow every value
 COMPACT = Style.of(spaces=False)
 
 
-class Tool(Protocol):
-    """A tool: `parameters` is the JSON Schema of its arguments."""
-
-    @property
-    def name(self) -> str:
-        """Return the name by which it is called."""
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """Return the schema of an object, with a property for each argument."""
-
-
 class Registry(Protocol):
     """The tools of an agent."""
 
-    def __iter__(self) -> Iterator[Tool]:
-        """Return the tools in their order."""
-
     def schema(self) -> dict[str, Any]:
-        """Return the JSON Schema of a call of any of them."""
+        """Return the JSON Schema of a call: any of some objects, one for each tool."""
 
 
 def rules_of(registry: Registry) -> Rules:
-    """Return the rules of one call: an option for each tool.
+    """Return the rules of one call: a tool's name, and arguments in their order.
 
-    A tool's name is fixed, its arguments come in the order of its signature.
     GrammarError for a schema that cannot be enforced.
     """
+    schema = registry.schema()
     try:
-        return Rules(Alternation(tuple(map(_call, registry))), RULES)
-    except ValueError:  # some schema says more than a signature can
+        return Rules(_value(schema), RULES)
+    except ValueError:  # it says more than a signature can
         from tinyllm.grammar.jsonschema.read import parse
 
-        return parse(registry.schema())
-
-
-def _call(tool: Tool) -> Expression:
-    """Return the texts of a call of one tool."""
-    members = [
-        Member("tool", _constant(tool.name), required=True),
-        Member("args", _value(tool.parameters), required=True),
-    ]
-    return object_of(members, NOTHING, (0, 0), COMPACT)
+        return parse(schema)
 
 
 def _value(schema: object) -> Expression:
