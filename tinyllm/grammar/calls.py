@@ -1,6 +1,6 @@
 """The grammar of a tool call, straight from a registry: {"tool":name,"args":{…}}.
 
-Public: rules_of.
+Public: rules_of, value_of.
 
 Comes after json_text, which has the texts of each kind of value; the agent's backend
 compiles what is made here. A signature has few kinds of argument: the four plain types,
@@ -64,14 +64,14 @@ def rules_of(registry: Registry) -> Rules:
     """
     schema = registry.schema()
     try:
-        return Rules(_value(schema), RULES)
+        return Rules(value_of(schema), RULES)
     except ValueError:  # it says more than a signature can
         from tinyllm.grammar.jsonschema.read import parse
 
         return parse(schema)
 
 
-def _value(schema: object) -> Expression:
+def value_of(schema: object) -> Expression:
     """Return the texts of one value; ValueError for a schema of another kind."""
     said = dict(schema) if isinstance(schema, dict) else {}
     said = {keyword: said[keyword] for keyword in said if keyword not in NOTES}
@@ -83,9 +83,9 @@ def _value(schema: object) -> Expression:
         case {"enum": [*values]} if len(said) == 1:
             return Alternation(tuple(map(_constant, values)))
         case {"anyOf": [*options]} if len(said) == 1:
-            return Alternation(tuple(map(_value, options)))
+            return Alternation(tuple(map(value_of, options)))
         case {"type": "array", "items": item} if len(said) == 2:
-            return array((), _value(item), 0, None, COMPACT)
+            return array((), value_of(item), 0, None, COMPACT)
         case {
             "type": "object",
             "properties": dict(properties),
@@ -93,7 +93,7 @@ def _value(schema: object) -> Expression:
             "additionalProperties": False,
         } if len(said) == 4 and properties.keys() >= set(required):
             members = [
-                Member(name, _value(inside), name in required)
+                Member(name, value_of(inside), name in required)
                 for name, inside in properties.items()
             ]
             return object_of(members, NOTHING, (0, 0), COMPACT)
