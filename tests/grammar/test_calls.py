@@ -59,7 +59,8 @@ class Fakes:
     def schema(self) -> dict[str, Any]:
         """Return what a registry returns: one closed object for each tool."""
         calls = [
-            closed({"tool": {"const": t.name}, "args": t.parameters}) for t in self.tools
+            closed({"tool": {"const": t.name}, "args": t.parameters})
+            for t in self.tools
         ]
         return {"anyOf": calls}
 

@@ -14,31 +14,18 @@ from __future__ import annotations
 import json
 from typing import Any, Protocol
 
-from tinyllm.grammar.expression import (
-    NOTHING,
-    Alternation,
-    Call,
-    Concatenation,
-    Expression,
-    Repetition,
-    Rules,
-    literal,
-)
+from tinyllm.grammar.expression import Alternation, Call, Expression, Rules, literal
 from tinyllm.grammar.json_text import (
-    CHARACTER,
+    COMPACT,
     INTEGER,
     NUMBER,
-    QUOTE,
-    Member,
-    Style,
+    STRING,
     array,
+    member,
     object_of,
 )
 
-RULES: dict[str, Expression] = {
-    "string": Concatenation((QUOTE, Repetition(CHARACTER), QUOTE)),
-    "number": NUMBER,
-}
+RULES: dict[str, Expression] = {"string": STRING, "number": NUMBER}
 PLAIN: dict[str, Expression] = {
     "string": Call("string"),  # rules, so that their states are made only once
     "number": Call("number"),
@@ -47,7 +34,6 @@ PLAIN: dict[str, Expression] = {
     "null": literal("null"),
 }
 NOTES = {"title", "description", "default"}  # keywords that allow every value
-COMPACT = Style.of(spaces=False)
 
 
 class Registry(Protocol):
@@ -77,26 +63,26 @@ def value_of(schema: object) -> Expression:
     said = {keyword: said[keyword] for keyword in said if keyword not in NOTES}
     match said:
         case {"type": str(name)} if name in PLAIN and len(said) == 1:
-            return PLAIN[name]
+            return PLAIN[name]  # str, int, float, bool, None
         case {"const": value} if len(said) == 1:
-            return _constant(value)
+            return _constant(value)  # the name of a tool
         case {"enum": [*values]} if len(said) == 1:
-            return Alternation(tuple(map(_constant, values)))
+            return Alternation(tuple(map(_constant, values)))  # Literal
         case {"anyOf": [*options]} if len(said) == 1:
-            return Alternation(tuple(map(value_of, options)))
+            return Alternation(tuple(map(value_of, options)))  # Optional, all tools
         case {"type": "array", "items": item} if len(said) == 2:
-            return array((), value_of(item), 0, None, COMPACT)
+            return array(value_of(item), 0, None, COMPACT)  # list
         case {
             "type": "object",
             "properties": dict(properties),
             "required": [*required],
             "additionalProperties": False,
         } if len(said) == 4 and properties.keys() >= set(required):
-            members = [
-                Member(name, value_of(inside), name in required)
+            members = [  # a call, its arguments, a dataclass
+                (member(name, value_of(inside), COMPACT), name in required)
                 for name, inside in properties.items()
             ]
-            return object_of(members, NOTHING, (0, 0), COMPACT)
+            return object_of(members, COMPACT)
     raise ValueError("not the schema of a signature")
 
 

@@ -35,7 +35,7 @@ _NOTES = {"$ref", "title", "description", "default", "examples", "$comment"}
 
 
 class Reader:
-    """Reads the places of a document into sets of values, each once.
+    """Read the places of a document into sets of values, each once.
 
     The first keyword that cannot be enforced is raised, or all are kept in `refused`.
     """
@@ -235,10 +235,10 @@ class Reader:
 
     def enum(self, path: str, schema: Schema) -> Values:
         """Read enum: any of the values, each with one spelling."""
-        given = schema["enum"]
-        if not isinstance(given, list):
-            raise RefusedError(path, "enum", f"must be a list, not {shown(given)}")
-        options = [self._one(inner(path, "enum", i), v) for i, v in enumerate(given)]
+        listed = schema["enum"]
+        if not isinstance(listed, list):
+            raise RefusedError(path, "enum", f"must be a list, not {shown(listed)}")
+        options = [self._one(inner(path, "enum", i), v) for i, v in enumerate(listed)]
         return values.union_of_constants(options)
 
     def const(self, path: str, schema: Schema) -> Values:

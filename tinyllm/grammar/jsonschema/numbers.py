@@ -30,7 +30,7 @@ from tinyllm.grammar.jsonschema.digits import (
 
 
 def exact(number: int | float) -> Fraction:
-    """The value that a reader of its shortest text has: 0.1 is 1/10.
+    """Return the value that a reader of its shortest text has: 0.1 is 1/10.
 
     A whole double is itself: 1e23 is the double nearest to 10**23, a little below it.
     """
@@ -51,7 +51,7 @@ class Numbers:
     excluded: frozenset[Fraction] = frozenset()
 
     def contains(self, value: Fraction) -> bool:
-        """Whether a value fulfils every field."""
+        """Return whether a value fulfils every field."""
         low, high = self.low or (value, False), self.high or (value, False)
         return (
             self.integer in (None, value.denominator == 1)
@@ -64,7 +64,7 @@ class Numbers:
         )
 
     def intersection(self, other: Numbers) -> tuple[Numbers, ...]:
-        """The numbers in both sets, () if there is none."""
+        """Return the numbers in both sets, () if there is none."""
         if None not in (self.integer, other.integer) and self.integer != other.integer:
             return ()
         lows = [bound for bound in (self.low, other.low) if bound]
@@ -85,13 +85,13 @@ class Numbers:
             )
             return (Numbers(values=fit),) if fit else ()
         if found.low and found.high:
-            least, most = found.low[0], found.high[0]
-            if least > most or (least == most and (found.low[1] or found.high[1])):
+            (bottom, open_below), (top, open_above) = found.low, found.high
+            if bottom > top or (bottom == top and (open_below or open_above)):
                 return ()
         return (found,)
 
     def complement(self) -> tuple[Numbers, ...]:
-        """All numbers outside the set: one set for each field."""
+        """Return all other numbers: one set for each field."""
         outside = []
         if self.integer is not None:
             outside.append(Numbers(integer=not self.integer))
@@ -108,7 +108,7 @@ class Numbers:
         return tuple(outside)
 
     def expression(self) -> Expression:
-        """The texts of the set; they may be none."""
+        """Return the texts of the set; they may be none."""
         if self.values is not None:
             return Alternation(tuple(literal(_written(v)) for v in sorted(self.values)))
         if self == Numbers():
@@ -122,7 +122,7 @@ class Numbers:
         return explore(DigitState(), self._moves(tests), accepts, self._cause())
 
     def _tests(self) -> list[Test]:
-        """What is computed from the digits: of low, high, multiple, and the rest."""
+        """Return what the digits are tested for: low, high, multiple, and the rest."""
         bounds = [bound[0] for bound in (self.low, self.high) if bound]
         multiples = [self.multiple] if self.multiple else []
         return [
@@ -187,7 +187,7 @@ class Numbers:
 
 
 def _common(first: Fraction | None, second: Fraction | None) -> Fraction | None:
-    """The least number of which all multiples are multiples of found."""
+    """Return the smallest number of which all multiples are multiples of both."""
     if first is None or second is None:
         return first or second
     scale = math.lcm(first.denominator, second.denominator)
@@ -195,7 +195,7 @@ def _common(first: Fraction | None, second: Fraction | None) -> Fraction | None:
 
 
 def _written(value: Fraction) -> str:
-    """The canonical text of a given value: 1 for 1.0, else as Python writes it."""
+    """Return the canonical text of a constant: 1 for 1.0, else as Python writes it."""
     if value.denominator == 1:
         return str(value.numerator)
     return json.dumps(float(value))

@@ -24,16 +24,25 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from tinyllm.errors import GrammarError
-from tinyllm.grammar import json_text
 from tinyllm.grammar.expression import (
     Alternation,
     Call,
     Concatenation,
     Expression,
+    Repetition,
     Rules,
     literal,
+    optional,
 )
-from tinyllm.grammar.json_text import Member, Style
+from tinyllm.grammar.json_text import (
+    COMPACT,
+    SPACED,
+    Style,
+    array,
+    items,
+    member,
+    object_of,
+)
 from tinyllm.grammar.jsonschema.containers import EVERY, Arrays, Conjunction, Objects
 from tinyllm.grammar.jsonschema.document import RefusedError
 from tinyllm.grammar.jsonschema.keywords import Reader
@@ -58,7 +67,7 @@ def parse(schema: object, spaces: bool = False) -> Rules:
 def read(reader: Reader, spaces: bool = False) -> Rules:
     """Return the grammar of the document of a reader."""
     start = reader.child("#")
-    writer = _Writer(reader, Style.of(spaces))
+    writer = _Writer(reader, SPACED if spaces else COMPACT)
     for part in writer.find(start):
         with _named(part):
             writer.write(part)
@@ -195,18 +204,32 @@ class _Writer:
         return Call(_name_of(part)) if recursive else self.written[part]
 
     def _array(self, arrays: Arrays) -> Expression:
-        prefix, rest = map(self._value, arrays.prefix), self._value(arrays.rest)
-        bounds = arrays.min_items, arrays.max_items
-        return json_text.array(list(prefix), rest, *bounds, self.style)
+        low, high = arrays.min_items, arrays.max_items
+        prefix = [self._value(item) for item in arrays.prefix]
+        rest, n = self._value(arrays.rest), len(prefix)
+        if not prefix:
+            return array(rest, low, high, self.style)
+        more = Concatenation((self.style.comma, rest))
+        tree: Expression = Repetition(
+            more, max(low - n, 0), None if high is None else high - n
+        )
+        for i in range(n - 1, -1, -1):
+            before = (self.style.comma, prefix[i]) if i else (prefix[i],)
+            tree = Concatenation((*before, tree))
+            tree = tree if i < low else optional(tree)
+        return Concatenation((literal("["), tree, literal("]")))
 
     def _object(self, objects: Objects) -> Expression:
         members = [
-            Member(key, self._value(value), key in objects.required)
+            (member(key, self._value(value), self.style), key in objects.required)
             for key, value in objects.properties
         ]
         extras: list[Expression] = [
             Concatenation((self._key(keys), self.style.colon, self._value(value)))
             for keys, value in objects.extras()
         ]
-        bounds = (objects.min_members, objects.max_members if extras else 0)
-        return json_text.object_of(members, _one_of(extras), bounds, self.style)
+        if extras and objects.max_members != 0:
+            low, high = objects.min_members, objects.max_members
+            some = items(_one_of(extras), max(low, 1), high, self.style)
+            members.append((some, low > 0))
+        return object_of(members, self.style)

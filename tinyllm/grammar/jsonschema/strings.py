@@ -75,7 +75,7 @@ class Strings:
         wanted = frozenset.intersection(*values)
         fit = frozenset(found._of(wanted))
         if fit != wanted and found.patterns & INEXACT:
-            raise GrammarError("a given value may be of a format, or may not")
+            raise GrammarError("a constant may be of a format, or may not")
         return (Strings(values=fit),) if fit else ()
 
     def complement(self) -> tuple[Strings, ...]:
