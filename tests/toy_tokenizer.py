@@ -17,7 +17,6 @@ from tinyllm.grammar.expression import (
     optional,
 )
 from tinyllm.grammar.jsonschema.automaton import Automaton
-from tinyllm.grammar.lazy import DEAD
 from tinyllm.grammar.mask import TokenGrammar
 from tinyllm.grammar.pushdown import Pushdown, State
 
@@ -61,12 +60,7 @@ def byte_level(*merges: bytes) -> ToyTokenizer:
 
 def accepts(automaton: Automaton, data: bytes) -> bool:
     """Whether the automaton accepts these bytes as a whole."""
-    state = automaton.start
-    for byte in data:
-        state = automaton.next(state, byte)
-        if state == DEAD:
-            return False
-    return automaton.accepting[state]
+    return automaton.accepts(data)
 
 
 def walk(grammar: TokenGrammar, token_ids: tuple[int, ...] | list[int]) -> State:

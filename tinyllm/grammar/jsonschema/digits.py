@@ -1,6 +1,6 @@
-"""What can be told of a decimal text while its digits are read one by one.
+"""What is known of a decimal text while its digits are read one by one.
 
-Public: Reading, Comparison, Remainder, Test, MAX_DIGITS.
+Public: DigitState, Comparison, Remainder, Test, MAX_DIGITS.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ MAX_DIGITS = 15  # of a number with a fraction: sys.float_info.dig
 
 
 @dataclass(frozen=True)
-class Reading:
+class DigitState:
     """How far a decimal text has been read, and what the tests know of it."""
 
     place: str = "start"  # start, sign, zero, whole, point, fraction
@@ -24,26 +24,26 @@ class Reading:
 
     @property
     def digits(self) -> range:
-        """The digits that may follow."""
+        """Return the digits that may follow."""
         if self.place == "zero":
             return range(0)
         if self.place in ("point", "fraction") and self.n_digits >= MAX_DIGITS:
             return range(0)
         return range(10)
 
-    def then(self, digit: int, state: tuple[Any, ...], counted: bool) -> Reading:
-        """The text with one more digit."""
+    def then(self, digit: int, state: tuple[Any, ...], counted: bool) -> DigitState:
+        """Return the state of the text with one more digit."""
         place, count = self.place, min(self.n_digits + counted, MAX_DIGITS)
         if place in ("start", "sign"):
             place = "whole" if digit else "zero"
         elif place == "point":
             place = "fraction"
         whole = self.whole and (place != "fraction" or digit == 0)
-        return Reading(place, self.negative, count, whole, state)
+        return DigitState(place, self.negative, count, whole, state)
 
 
 class Comparison:
-    """Compares the digits with those of a bound."""
+    """Compare the digits with those of a bound."""
 
     start: Any = (
         0,
@@ -61,7 +61,7 @@ class Comparison:
         self._rest = [int(d) for d in text[len(text) - scale :]]
 
     def digit(self, state: Any, digit: int, fraction: bool) -> Any:
-        """The state after one more digit."""
+        """Return the state after one more digit."""
         n_whole, n_rest, order = state
         if not fraction:
             expected = self._whole[n_whole] if n_whole < len(self._whole) else 0
@@ -73,7 +73,7 @@ class Comparison:
         return len(self._whole), min(at + 1, len(self._rest)), order
 
     def result(self, state: Any, negative: bool) -> int:
-        """-1, 0 or 1: the number is below, at or above the bound."""
+        """Return -1, 0 or 1: the number is below, at or above the bound."""
         n_whole, n_rest, order = state
         if negative != (self._bound < 0) and self._bound != 0:
             return -1 if negative else 1
@@ -88,7 +88,7 @@ class Comparison:
 
 
 class Remainder:
-    """Computes the remainder of the digits by a divisor p/10^d."""
+    """Compute the remainder of the digits by a divisor p/10^d."""
 
     start: Any = (0, 0)  # digits of the fraction, remainder
 
@@ -99,7 +99,7 @@ class Remainder:
         self._modulus = int(divisor * 10**self._places)
 
     def digit(self, state: Any, digit: int, fraction: bool) -> Any:
-        """The state after one more digit."""
+        """Return the state after one more digit."""
         n_rest, rest = state
         if fraction and n_rest == self._places:
             # More digits than the divisor has: a multiple only if they are all 0.
@@ -109,7 +109,7 @@ class Remainder:
         ) % self._modulus
 
     def result(self, state: Any, negative: bool) -> int:
-        """0 if the number is a multiple of the divisor."""
+        """Return 0 if the number is a multiple of the divisor."""
         n_rest, rest = state
         if rest < 0:
             return 1

@@ -38,7 +38,7 @@ _INDEX = re.compile("[0-9]{1,9}$", re.ASCII)
 
 
 class RefusedError(GrammarError):
-    """A keyword cannot be enforced: `path` and `keyword` say which."""
+    """A keyword that cannot be enforced: `path` and `keyword` say which."""
 
     def __init__(self, path: str, keyword: str, what: str) -> None:
         shown = f"{_short(path)}: {keyword} {what}" if keyword else f"{path}: {what}"
@@ -48,7 +48,7 @@ class RefusedError(GrammarError):
 
 
 def shown(value: object) -> str:
-    """The value for a message, cut; its type if it is too large or deep to be shown."""
+    """Return a value for a message, cut; its type if it is too large or deep."""
     try:
         return f"{value!r:.40}"
     except (ValueError, RecursionError):
@@ -60,7 +60,7 @@ def _short(path: str) -> str:
 
 
 def inner(path: str, *names: str | int) -> str:
-    """The place below a place: inner("#", "a/b", 0) is #/a~1b/0."""
+    """Return the place below a place: inner("#", "a/b", 0) is #/a~1b/0."""
     parts = (str(name).replace("~", "~0").replace("/", "~1") for name in names)
     return "/".join((path, *parts))
 
@@ -76,11 +76,11 @@ class Document:
         self._walk("#", schema, "")
 
     def at(self, path: str) -> object:
-        """The schema at a place."""
+        """Return the schema at a place."""
         return self.schemas[path]
 
     def target(self, path: str, reference: object, keyword: str) -> str:
-        """The place to which a reference at a place leads."""
+        """Return the place to which a reference at a place leads."""
         if not isinstance(reference, str):
             raise RefusedError(
                 path, keyword, f"must be a string, not {shown(reference)}"
@@ -99,7 +99,7 @@ class Document:
         return found
 
     def _follow(self, path: str, names: list[str]) -> str | None:
-        """The place that a pointer from a place names, None if there is nothing."""
+        """Return the place that a pointer from a place names, None for nothing."""
         value, base = self.schemas[path], self._base[path]
         for raw in names:
             name = raw.replace("~1", "/").replace("~0", "~")
@@ -144,7 +144,7 @@ class Document:
 
 
 def children(path: str, schema: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
-    """The schemas directly inside a schema, with their places."""
+    """Return the schemas directly inside a schema, with their places."""
     for keyword, value in schema.items():
         if keyword in _ONE:
             yield inner(path, keyword), value
@@ -157,7 +157,7 @@ def children(path: str, schema: Mapping[str, Any]) -> Iterator[tuple[str, object
 
 
 def _joined(base: str, reference: str) -> str:
-    """The URI of a reference (RFC 3986), also where the base is a URN."""
+    """Return the URI of a reference (RFC 3986), also where the base is a URN."""
     if reference.startswith("#"):
         return urldefrag(base).url + reference
     return urljoin(base, reference)

@@ -2,8 +2,8 @@
 
 Public: FORMATS, INEXACT.
 
-Each is a subset of its RFC, so that what is written is valid; what is left out is said
-beside it. Other formats are refused by name.
+Each is a subset of its RFC, so that what is written is valid; a comment beside it says
+what is left out. Other formats are refused by name.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _POINTER = "(?:/(?:[^~/]|~[01])*)*"
 
 
 def _ipv6() -> str:
-    """RFC 4291: eight groups, two of them as IPv4 or not, some of them as ::."""
+    """Return RFC 4291: eight groups, two of them as IPv4 or not, some as ::."""
     forms = [rf"(?:{_GROUP}:){{7}}{_GROUP}", rf"(?:{_GROUP}:){{6}}{_IPV4}"]
     for n_before in range(8):
         more = f"(?::{_GROUP}){{{n_before - 1}}}" if n_before > 1 else ""
         before = f"{_GROUP}{more}::" if n_before else "::"
         n_after = 7 - n_before
-        most = max(n_after - 1, 0)
+        limit = max(n_after - 1, 0)
         forms.append(
-            f"{before}(?:{_GROUP}(?::{_GROUP}){{0,{most}}})?" if n_after else before
+            f"{before}(?:{_GROUP}(?::{_GROUP}){{0,{limit}}})?" if n_after else before
         )
         if n_after >= 2:
             forms.append(f"{before}(?:{_GROUP}:){{0,{n_after - 2}}}{_IPV4}")
@@ -67,7 +67,7 @@ _WHOLE = {
     "relative-json-pointer": rf"(?:0|[1-9]\d*)(?:#|{_POINTER})",
 }
 FORMATS = {name: f"^(?:{pattern})$" for name, pattern in _WHOLE.items()}
-# What lies outside these is not known: it is never written, and nothing relies on it.
+# A string outside these may be of the format or not: no complement of them is written.
 INEXACT = frozenset(
     FORMATS[name] for name in FORMATS if name not in {"ipv4", "uuid", "json-pointer"}
 )

@@ -5,7 +5,7 @@ Public: Alphabet, alphabet_of, search, word, accepts, spelled.
 Intersecting patterns over bytes is slow: an escape such as \\u00e9 makes each code
 point many. So patterns are first read over letters, the coarsest classes of code points
 that none of them tells apart; all products are made there, and only the result is
-spelled in bytes. Two more letters stand for the start and the end of a text: ^ and $.
+spelled in bytes. Two more letters mean the start and the end of a text: ^ and $.
 """
 
 from __future__ import annotations
@@ -24,10 +24,8 @@ from tinyllm.grammar.expression import (
     Expression,
     Repetition,
 )
-from tinyllm.grammar.jsonschema.automaton import Automaton
-from tinyllm.grammar.jsonschema.regular import Machine, explore
+from tinyllm.grammar.jsonschema.automaton import DEAD, Automaton, Machine, explore
 from tinyllm.grammar.jsonschema.spelling import Trie, trie_of
-from tinyllm.grammar.lazy import DEAD
 from tinyllm.grammar.network import Edge
 from tinyllm.grammar.utf8 import ANY, Path, Range, merge, overlap
 
@@ -38,28 +36,28 @@ MAX_LETTERS = 256
 
 @dataclass(frozen=True)
 class Alphabet:
-    """letters[i] are the ranges of code points that letter i stands for."""
+    """letters[i] are the ranges of code points that letter i means."""
 
     letters: tuple[tuple[Range, ...], ...]
 
     @property
     def any(self) -> ByteSet:
-        """Every letter that stands for code points."""
+        """Return every letter that means code points."""
         return ByteSet(frozenset(range(2, len(self.letters))))
 
     def spell(self, ranges: Iterable[Range]) -> ByteSet:
-        """The letters of a set of code points, which none of them straddles."""
-        held = list(overlap(merge(ranges), ANY))
+        """Return the letters of a set of code points, a union of some letters'."""
+        wanted = list(overlap(merge(ranges), ANY))
         codes = self.letters[2:]
         return ByteSet(
             frozenset(
-                i for i, code in enumerate(codes, 2) if any(overlap(held, code[:1]))
+                i for i, code in enumerate(codes, 2) if any(overlap(wanted, code[:1]))
             )
         )
 
 
 def alphabet_of(patterns: Iterable[str], words: Iterable[str]) -> Alphabet:
-    """The coarsest alphabet over which the patterns and words can be read."""
+    """Return the coarsest alphabet over which the patterns and words can be read."""
     sets: list[tuple[Range, ...]] = []
 
     def collect(ranges: Iterable[Range]) -> Expression:
@@ -71,12 +69,12 @@ def alphabet_of(patterns: Iterable[str], words: Iterable[str]) -> Alphabet:
     codes = sorted({ord(char) for text in words for char in text})
     distinct = list(dict.fromkeys(sets)) + [((code, code),) for code in codes]
     cuts = sorted(
-        {end for held in (*distinct, ANY) for a, b in held for end in (a, b + 1)}
+        {end for some in (*distinct, ANY) for a, b in some for end in (a, b + 1)}
     )
     classes: dict[tuple[int, ...], list[Range]] = {}
     members = {cut: list[int]() for cut in cuts}
-    for i, held in enumerate(distinct):
-        for first, last in held:
+    for i, some in enumerate(distinct):
+        for first, last in some:
             for cut in cuts[_index(cuts, first) : _index(cuts, last + 1)]:
                 members[cut].append(i)
     for first, after in pairwise(cuts):
@@ -87,7 +85,7 @@ def alphabet_of(patterns: Iterable[str], words: Iterable[str]) -> Alphabet:
             f"a pattern tells {len(classes)} sets of characters apart, more than "
             f"{MAX_LETTERS - 2}: use fewer different characters"
         )
-    return Alphabet(((), (), *(tuple(merge(held)) for held in classes.values())))
+    return Alphabet(((), (), *(tuple(merge(some)) for some in classes.values())))
 
 
 def _index(cuts: list[int], value: int) -> int:
@@ -95,21 +93,23 @@ def _index(cuts: list[int], value: int) -> int:
 
 
 def word(text: str, alphabet: Alphabet) -> Expression:
-    """The tree of one given text."""
+    """Return the tree of one text."""
     return Concatenation(tuple(alphabet.spell([(ord(c), ord(c))]) for c in text))
 
 
-def accepts(automaton: Automaton, text: str, alphabet: Alphabet) -> bool:
-    """Whether an automaton over the letters accepts a text."""
-    state = automaton.start
+def accepts(machine: Machine, text: str, alphabet: Alphabet) -> bool:
+    """Return whether a machine over the letters accepts a text."""
+    ends: list[int] = [0]
     for char in text:
-        (letter,) = alphabet.spell([(ord(char), ord(char))]).allowed
-        state = automaton.next(state, letter)
-    return automaton.accepting[state]
+        letters = alphabet.spell([(ord(char), ord(char))]).allowed
+        ends = [to for allowed, to in machine.edges[ends[0]] if letters <= allowed]
+        if not ends:
+            return False
+    return ends[0] in machine.accepting
 
 
 def search(pattern: str, alphabet: Alphabet) -> Machine:
-    """The words in which the pattern of ECMA-262 is found, at any place.
+    """Return the words in which a pattern of ECMA-262 is found, at any place.
 
     The pattern is read with ^ and $ as letters of their own; a text matches if it does
     so with some number of these letters before and behind it.
@@ -140,35 +140,35 @@ def search(pattern: str, alphabet: Alphabet) -> Machine:
 
 
 def _after(automaton: Automaton, states: set[int], letters: set[int]) -> set[int]:
-    """The states after any number of these letters."""
+    """Return the states after any number of these letters."""
     work, seen = list(states), set(states)
     while work:
         state = work.pop()
         for letter in letters:
-            after = automaton.next(state, letter)
-            if after != DEAD and after not in seen:
+            after = automaton.moves(state).get(letter, DEAD)
+            if after not in seen:
                 seen.add(after)
                 work.append(after)
     return seen
 
 
 def _ends(automaton: Automaton, states: Iterable[int]) -> bool:
-    return any(automaton.accepting[state] for state in states)
+    return any(map(automaton.is_final, states))
 
 
 def spelled(
     machine: Machine, alphabet: Alphabet, paths: Callable[[list[Range]], list[Path]]
 ) -> Machine:
-    """The same words, each letter written in the bytes that `paths` gives it.
+    """Return the same words, each letter written in the bytes that `paths` gives it.
 
     Each state becomes a trie of the spellings of its letters; states with the same
     letters on their edges share the making of it.
     """
     tries: dict[tuple[frozenset[int], ...], Trie] = {}
-    signs = [tuple(held for held, _ in edges) for edges in machine.edges]
+    signs = [tuple(allowed for allowed, _ in edges) for edges in machine.edges]
     for sign in dict.fromkeys(signs):
-        ranges = [merge(r for i in held for r in alphabet.letters[i]) for held in sign]
-        tries[sign] = trie_of([paths(held) for held in ranges])
+        ranges = [merge(r for i in some for r in alphabet.letters[i]) for some in sign]
+        tries[sign] = trie_of([paths(some) for some in ranges])
     first, n_nodes = [], 0
     for sign in signs:
         first.append(n_nodes)
@@ -179,8 +179,8 @@ def spelled(
         for node in tries[sign]:
             rows.append(
                 tuple(
-                    (held, first[state] + to if to >= 0 else goals[~to])
-                    for held, to in node
+                    (allowed, first[state] + to if to >= 0 else goals[~to])
+                    for allowed, to in node
                 )
             )
     return Machine(tuple(rows), frozenset(first[state] for state in machine.accepting))

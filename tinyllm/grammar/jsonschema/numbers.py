@@ -1,4 +1,4 @@
-"""Sets of numbers and their decimal texts: bounds, multiples, given values.
+"""Sets of numbers and their decimal texts: bounds, multiples, constants.
 
 Public: Numbers, exact.
 
@@ -19,18 +19,18 @@ from fractions import Fraction
 
 from tinyllm.grammar import json_text
 from tinyllm.grammar.expression import Alternation, Expression, literal
+from tinyllm.grammar.jsonschema.automaton import explore
 from tinyllm.grammar.jsonschema.digits import (
     MAX_DIGITS,
     Comparison,
-    Reading,
+    DigitState,
     Remainder,
     Test,
 )
-from tinyllm.grammar.jsonschema.regular import explore
 
 
 def exact(number: int | float) -> Fraction:
-    """The value that a reader of its shortest text has: 0.1 is 1/10.
+    """Return the value that a reader of its shortest text has: 0.1 is 1/10.
 
     A whole double is itself: 1e23 is the double nearest to 10**23, a little below it.
     """
@@ -50,8 +50,8 @@ class Numbers:
     values: frozenset[Fraction] | None = None
     excluded: frozenset[Fraction] = frozenset()
 
-    def holds(self, value: Fraction) -> bool:
-        """Whether a value fulfils every field."""
+    def contains(self, value: Fraction) -> bool:
+        """Return whether a value fulfils every field."""
         low, high = self.low or (value, False), self.high or (value, False)
         return (
             self.integer in (None, value.denominator == 1)
@@ -63,14 +63,14 @@ class Numbers:
             and value not in self.excluded
         )
 
-    def meet(self, other: Numbers) -> tuple[Numbers, ...]:
-        """The numbers in both sets, () if there is none."""
+    def intersection(self, other: Numbers) -> tuple[Numbers, ...]:
+        """Return the numbers in both sets, () if there is none."""
         if None not in (self.integer, other.integer) and self.integer != other.integer:
             return ()
         lows = [bound for bound in (self.low, other.low) if bound]
         highs = [(b, not out) for b, out in filter(None, (self.high, other.high))]
         high = min(highs) if highs else None
-        both = Numbers(
+        found = Numbers(
             self.integer if other.integer is None else other.integer,
             max(lows) if lows else None,
             (high[0], not high[1]) if high else None,
@@ -79,17 +79,19 @@ class Numbers:
             self.values if other.values is None else other.values,
             self.excluded | other.excluded,
         )
-        if both.values is not None:
-            fit = frozenset(v for v in both.values if self.holds(v) and other.holds(v))
+        if found.values is not None:
+            fit = frozenset(
+                v for v in found.values if self.contains(v) and other.contains(v)
+            )
             return (Numbers(values=fit),) if fit else ()
-        if both.low and both.high:
-            least, most = both.low[0], both.high[0]
-            if least > most or (least == most and (both.low[1] or both.high[1])):
+        if found.low and found.high:
+            (bottom, open_below), (top, open_above) = found.low, found.high
+            if bottom > top or (bottom == top and (open_below or open_above)):
                 return ()
-        return (both,)
+        return (found,)
 
     def complement(self) -> tuple[Numbers, ...]:
-        """All numbers outside the set: one set for each field."""
+        """Return all other numbers: one set for each field."""
         outside = []
         if self.integer is not None:
             outside.append(Numbers(integer=not self.integer))
@@ -106,7 +108,7 @@ class Numbers:
         return tuple(outside)
 
     def expression(self) -> Expression:
-        """The texts of the set; they may be none."""
+        """Return the texts of the set; they may be none."""
         if self.values is not None:
             return Alternation(tuple(literal(_written(v)) for v in sorted(self.values)))
         if self == Numbers():
@@ -117,10 +119,10 @@ class Numbers:
             return replace(self, integer=True).expression()
         tests = self._tests()
         accepts = self._accepts(tests)
-        return explore(Reading(), self._moves(tests), accepts, self._cause())
+        return explore(DigitState(), self._moves(tests), accepts, self._cause())
 
     def _tests(self) -> list[Test]:
-        """What is computed from the digits: of low, high, multiple, and the rest."""
+        """Return what the digits are tested for: low, high, multiple, and the rest."""
         bounds = [bound[0] for bound in (self.low, self.high) if bound]
         multiples = [self.multiple] if self.multiple else []
         return [
@@ -130,12 +132,14 @@ class Numbers:
             *map(Remainder, sorted(self.not_multiples)),
         ]
 
-    def _moves(self, tests: list[Test]) -> Callable[[Reading], dict[int, Reading]]:
+    def _moves(
+        self, tests: list[Test]
+    ) -> Callable[[DigitState], dict[int, DigitState]]:
         start = tuple(test.start for test in tests)
         whole_only = self.integer is True
 
-        def moves(text: Reading) -> dict[int, Reading]:
-            after: dict[int, Reading] = {}
+        def moves(text: DigitState) -> dict[int, DigitState]:
+            after: dict[int, DigitState] = {}
             fraction = text.place in ("point", "fraction")
             known = text.state or start
             for digit in text.digits:
@@ -153,11 +157,11 @@ class Numbers:
 
         return moves
 
-    def _accepts(self, tests: list[Test]) -> Callable[[Reading], bool]:
+    def _accepts(self, tests: list[Test]) -> Callable[[DigitState], bool]:
         low_open = bool(self.low and self.low[1])
         high_open = bool(self.high and self.high[1])
 
-        def accepts(text: Reading) -> bool:
+        def accepts(text: DigitState) -> bool:
             if text.place not in ("zero", "whole", "fraction"):
                 return False
             known = [
@@ -178,12 +182,12 @@ class Numbers:
         return accepts
 
     def _cause(self) -> str:
-        told = [f.name for f in fields(self) if getattr(self, f.name)]
-        return f"a number with {' and '.join(told)}"
+        said = [f.name for f in fields(self) if getattr(self, f.name)]
+        return f"a number with {' and '.join(said)}"
 
 
 def _common(first: Fraction | None, second: Fraction | None) -> Fraction | None:
-    """The least number of which all multiples are multiples of both."""
+    """Return the smallest number of which all multiples are multiples of both."""
     if first is None or second is None:
         return first or second
     scale = math.lcm(first.denominator, second.denominator)
@@ -191,7 +195,7 @@ def _common(first: Fraction | None, second: Fraction | None) -> Fraction | None:
 
 
 def _written(value: Fraction) -> str:
-    """The canonical text of a given value: 1 for 1.0, else as Python writes it."""
+    """Return the canonical text of a constant: 1 for 1.0, else as Python writes it."""
     if value.denominator == 1:
         return str(value.numerator)
     return json.dumps(float(value))

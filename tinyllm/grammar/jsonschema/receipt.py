@@ -20,11 +20,11 @@ Row = tuple[str, str, str]
 
 
 def receipt(schema: object) -> list[Row]:
-    """Each keyword of a schema with its place and its verdict, in their order.
+    """Return each keyword of a schema with its place and its verdict, in their order.
 
-    The verdict is "enforced", "annotation" or "refused"; what stands at a place that
-    says nothing about any value, such as a definition that nothing refers to, is an
-    annotation. A schema that compiles has no row that is refused.
+    The verdict is "enforced", "annotation" or "refused"; a keyword of a place
+    that says nothing about any value, such as a definition that nothing refers to, is
+    an annotation. A schema that compiles has no row that is refused.
     """
     reader = Reader(schema, keep_refused=True)
     last = list[RefusedError]()
@@ -49,7 +49,7 @@ def _verdict(keyword: str) -> str:
 
 
 def _keywords(schema: object) -> Iterator[tuple[str, str]]:
-    """Every keyword with its place, those of a schema before those inside it."""
+    """Return every keyword with its place, those of a schema before those inside it."""
     work: list[tuple[str, object]] = [("#", schema)]
     while work:
         path, inside = work.pop()

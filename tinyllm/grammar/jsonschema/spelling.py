@@ -17,43 +17,47 @@ from tinyllm.grammar.utf8 import ANY, Path, Range, merge, overlap, split
 _SHORT = {8: "b", 9: "t", 10: "n", 12: "f", 13: "r", 34: '"', 47: "/", 92: "\\"}
 _RAW: tuple[Range, ...] = ((0x20, 0x21), (0x23, 0x5B), (0x5D, utf8.MAX_CODE_POINT))
 _BASIC, _FURTHER = (0, 0xFFFF), (0x10000, utf8.MAX_CODE_POINT)
-Trie = list[list[tuple[frozenset[int], int]]]  # ~i stands for the target of group i
+Trie = list[list[tuple[frozenset[int], int]]]  # ~i is the target of group i
 _BACKSLASH, _U = frozenset(b"\\"), frozenset(b"u")
 _HEX = [frozenset((f"{digit:x}" + f"{digit:X}").encode()) for digit in range(16)]
 _LOWER = [frozenset(f"{digit:x}".encode()) for digit in range(16)]
 
 
 def paths(ranges: Iterable[Range]) -> list[Path]:
-    """Every spelling of one code point of `ranges`, as paths of byte sets."""
-    held = list(overlap(merge(ranges), ANY))
+    """Return every spelling of one code point of `ranges`, as paths of byte sets."""
+    wanted = list(overlap(merge(ranges), ANY))
     return [
-        *utf8.paths(overlap(held, _RAW)),
-        *_short(held, _SHORT),
-        *(path for low, high in overlap(held, [_BASIC]) for path in _hex(low, high)),
-        *(path for low, high in overlap(held, [_FURTHER]) for path in _pair(low, high)),
+        *utf8.paths(overlap(wanted, _RAW)),
+        *_short(wanted, _SHORT),
+        *(path for low, high in overlap(wanted, [_BASIC]) for path in _hex(low, high)),
+        *(
+            path
+            for low, high in overlap(wanted, [_FURTHER])
+            for path in _pair(low, high)
+        ),
     ]
 
 
 def canonical_paths(ranges: Iterable[Range]) -> list[Path]:
-    """The canonical spelling of each code point of `ranges`, as paths of byte sets."""
-    held = list(overlap(merge(ranges), ANY))
+    """Return the canonical spelling of each code point of `ranges`, as paths."""
+    wanted = list(overlap(merge(ranges), ANY))
     short = {code: letter for code, letter in _SHORT.items() if letter != "/"}
     rest = [code for code in range(0x20) if code not in short]
-    hidden = [(code, code) for code in rest if any(overlap(held, [(code, code)]))]
+    hidden = [(code, code) for code in rest if any(overlap(wanted, [(code, code)]))]
     return [
-        *utf8.paths(overlap(held, _RAW)),
-        *_short(held, short),
+        *utf8.paths(overlap(wanted, _RAW)),
+        *_short(wanted, short),
         *(path for code, _ in hidden for path in _hex(code, code, _LOWER)),
     ]
 
 
-def _short(held: list[Range], letters: dict[int, str]) -> list[Path]:
-    found = [c for code, c in letters.items() if any(overlap(held, [(code, code)]))]
+def _short(wanted: list[Range], letters: dict[int, str]) -> list[Path]:
+    found = [c for code, c in letters.items() if any(overlap(wanted, [(code, code)]))]
     return [(_BACKSLASH, frozenset("".join(found).encode()))] if found else []
 
 
 def _hex(low: int, high: int, digits: list[frozenset[int]] = _HEX) -> list[Path]:
-    """The escapes of the code units from `low` to `high`."""
+    """Return the escapes of the code units from `low` to `high`."""
     spelled = split(_digits(low), _digits(high), 0, 15)
     return [
         (
@@ -70,7 +74,7 @@ def _digits(unit: int) -> list[int]:
 
 
 def _pair(low: int, high: int) -> list[Path]:
-    """The pairs of surrogate escapes of the code points from `low` to `high`."""
+    """Return the pairs of surrogate escapes of the code points from `low` to `high`."""
     ends = [divmod(code - 0x10000, 0x400) for code in (low, high)]
     halves = split(ends[0], ends[1], 0, 0x3FF)
     return [
@@ -82,7 +86,7 @@ def _pair(low: int, high: int) -> list[Path]:
 
 
 def trie_of(groups: list[list[Path]]) -> Trie:
-    """The deterministic trie of the spellings of several groups; node 0 is its root."""
+    """Return the trie of several groups of spellings; node 0 is its root."""
     root = frozenset((path, ~i) for i, group in enumerate(groups) for path in group)
     number, order = {root: 0}, [root]
     trie: Trie = []
@@ -92,11 +96,11 @@ def trie_of(groups: list[list[Path]]) -> Trie:
             tails = frozenset((path[1:], to) for path, to in node if byte in path[0])
             rows.setdefault(tails, []).append(byte)
         edges = []
-        for tails, held in rows.items():
+        for tails, first in rows.items():
             path, to = next(iter(tails))
             if path and tails not in number:
                 number[tails] = len(order)
                 order.append(tails)
-            edges.append((frozenset(held), number[tails] if path else to))
+            edges.append((frozenset(first), number[tails] if path else to))
         trie.append(edges)
     return trie
