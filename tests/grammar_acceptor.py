@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from tinyllm.grammar.expression import Rules
+from tinyllm.grammar.expression import Graph, Rules, graph_of
 from tinyllm.grammar.jsonschema.read import parse
-from tinyllm.grammar.network import Graph, graph_of
 
 Stack = tuple[Any, ...] | None  # (rule and node to go on at, the stack below)
 Thread = tuple[str | None, int, Stack]

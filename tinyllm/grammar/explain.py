@@ -11,8 +11,8 @@ from itertools import groupby
 
 import numpy as np
 
-from tinyllm.grammar.expression import Rules
-from tinyllm.grammar.network import FAR, Network
+from tinyllm.grammar.expression import FAR, Rules
+from tinyllm.grammar.network import Network
 from tinyllm.grammar.pushdown import Pushdown, State
 from tinyllm.grammar.vocabulary import Vocabulary
 

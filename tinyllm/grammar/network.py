@@ -1,181 +1,37 @@
 """The rules of a grammar as one graph, and what each node of it needs and begins with.
 
-Public: Network, Graph, CallEdge, graph_of, FAR.
+Public: Network.
 
-Thompson's construction (Communications of the ACM 11(6), 1968) turns a tree into a
-graph whose edges carry byte sets or nothing, or call a rule. All rules together are a
-recursive transition network (Woods 1970, Communications of the ACM 13(10)). Knuth's
-generalisation of Dijkstra's algorithm (1977, Information Processing Letters 6(1)) finds
-how many bytes each node is away from the end of its rule.
+A recursive transition network (Woods 1970, Communications of the ACM 13(10)): each rule
+has a part of the graph, from a start to an end node. Knuth's generalisation of
+Dijkstra's algorithm (1977, Information Processing Letters 6(1)) finds how many bytes
+each node is away from the end of its rule.
 
-A counted repetition is not copied: its body becomes a rule without a name, and the call
-of it carries the bounds. The count itself is part of a state (pushdown.py). This works
-where each byte shows whether the body goes on, begins again or is over; elsewhere, as
-in [ab]{0,99}b, the body is copied as often as it may occur.
+The body of a counted repetition is a rule without a name, and the count is part of a
+state (pushdown.py). This works where each byte shows whether the body goes on, begins
+again or is over; elsewhere, as in [ab]{0,99}b, the body is copied as often as it may
+occur. Before: expression.py. Next: states.py makes the network deterministic.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
-from typing import NamedTuple
 
 from tinyllm.errors import GrammarError
 from tinyllm.grammar.expression import (
-    MAX_SIZE,
-    Alternation,
-    ByteSet,
-    Call,
-    Concatenation,
+    FAR,
+    CallEdge,
     Expression,
+    Graph,
+    Name,
     Repetition,
     Rules,
+    extend,
 )
 
-FAR = 1 << 1000  # the distance to an end that cannot be reached; a bound without limit
-MAX_COPIED = 64  # graph nodes: a smaller repetition is copied even if it can be counted
 MAX_SUBSETS = 10_000  # of nodes of one body: of more, the body is copied
-
-Edge = tuple[frozenset[int], int]  # a set of bytes, and the node to which they lead
-Work = list[tuple[Expression, int, int]]  # an expression between two nodes
-Name = str | int  # of a rule; an int numbers the body of a counted repetition
-
-
-class CallEdge(NamedTuple):
-    """An edge that reads `min` to `max` texts of a rule, one after the other."""
-
-    rule: Name
-    to: int
-    min: int = 1
-    max: int = 1
-
-
-@dataclass
-class Graph:
-    """Thompson's graph: node 0 is the start, node 1 the only accepting node.
-
-    An edge is free, or carries a set of bytes, or calls a rule. Where `bodies` is not
-    None, it numbers the bodies of the repetitions that are counted.
-    """
-
-    bodies: dict[int, tuple[int, Expression]] | None = None
-    free: list[list[int]] = field(default_factory=lambda: [[], []])
-    edges: list[list[Edge]] = field(default_factory=lambda: [[], []])
-    calls: list[list[CallEdge]] = field(default_factory=lambda: [[], []])
-
-    def node(self) -> int:
-        """Return a new node without edges."""
-        self.free.append([])
-        self.edges.append([])
-        self.calls.append([])
-        return len(self.free) - 1
-
-    def number(self, body: Expression) -> int | None:
-        """Return the number of a counted body, the same for the same object."""
-        if self.bodies is None:
-            return None
-        return self.bodies.setdefault(id(body), (len(self.bodies), body))[0]
-
-
-def graph_of(expression: Expression) -> Graph:
-    """Return Thompson's graph of one expression, with every repetition copied."""
-    graph = Graph()
-    extend(graph, [(expression, 0, 1)], "the grammar")
-    return graph
-
-
-def extend(graph: Graph, work: Work, cause: str) -> None:
-    """Add expressions between two nodes of a graph each, without recursion.
-
-    Each piece of work only adds edges out of its source and into its target, so paths
-    from one to the other spell exactly its expression. GrammarError, which names
-    `cause`, for more than MAX_SIZE new nodes.
-    """
-    limit = len(graph.free) + MAX_SIZE
-    while work:
-        node, source, target = work.pop()
-        if isinstance(node, ByteSet):
-            graph.edges[source].append((node.allowed, target))
-        elif isinstance(node, Alternation):
-            work += [(option, source, target) for option in node.options]
-        elif isinstance(node, Concatenation):
-            work += _chain(graph, node.parts, source, target)
-        elif isinstance(node, Repetition):
-            work += _repeat(graph, _flat(node), source, target)
-        elif isinstance(node, Call):
-            graph.calls[source].append(CallEdge(node.rule, target))
-        else:
-            node.add_to(graph, source, target)
-        if len(graph.free) > limit:
-            raise GrammarError(
-                f"{cause} needs more than the limit of {MAX_SIZE:,} automaton nodes: "
-                "lower its bounds or split the grammar"
-            )
-
-
-def _chain(
-    graph: Graph, parts: tuple[Expression, ...], source: int, target: int
-) -> Work:
-    if not parts:
-        graph.free[source].append(target)
-        return []
-    stops = [source, *(graph.node() for _ in parts[1:]), target]
-    return list(zip(parts, stops, stops[1:], strict=False))
-
-
-def _repeat(graph: Graph, node: Repetition, source: int, target: int) -> Work:
-    copies = node.min if node.max is None else node.max
-    if copies > 1 and copies * (node.body.size + 1) > MAX_COPIED:
-        number = graph.number(node.body)
-        if number is not None:
-            limit = FAR if node.max is None else node.max
-            graph.calls[source].append(CallEdge(number, target, node.min, limit))
-            graph.free[source] += [] if node.min else [target]
-            return []
-    return _copies(graph, node, source, target)
-
-
-def _copies(graph: Graph, node: Repetition, source: int, target: int) -> Work:
-    """Return the work of a repetition as a copy of its body for each time."""
-    work: Work = []
-    copies = min(node.min if node.max is None else node.max, MAX_SIZE + 1)
-    for done in range(copies):
-        if done >= node.min:
-            graph.free[source].append(target)
-        following = graph.node()
-        work.append((node.body, source, following))
-        source = following
-    if node.max is None:
-        hub = graph.node()
-        graph.free[source].append(hub)
-        work.append((node.body, hub, hub))
-        source = hub
-    graph.free[source].append(target)
-    return work
-
-
-def _flat(node: Repetition) -> Repetition:
-    """Return the same repetition without optional ones directly inside.
-
-    (x?){9} becomes x{0,9}. Each copy of (x?){9} would see all that follow, which is
-    quadratic; x{0,9} is not.
-    """
-    outer = [node]
-    while isinstance(outer[-1].body, Repetition):
-        outer.append(outer[-1].body)
-    flat = outer.pop()
-    for node in reversed(outer):
-        if flat.min > 0:
-            flat = Repetition(flat, node.min, node.max)
-        elif node.max == 0 or flat.max == 0:
-            flat = Repetition(flat.body, 0, 0)
-        else:
-            endless = node.max is None or flat.max is None
-            limit = None if endless else (node.max or 0) * (flat.max or 0)
-            flat = Repetition(flat.body, 0, limit)
-    return flat
 
 
 class Network:
@@ -231,10 +87,10 @@ class Network:
         self.graph.calls[source] = [
             c for c in self.graph.calls[source] if c[:2] != call[:2]
         ]
-        copies = _copies(self.graph, Repetition(body, call.min, limit), source, call.to)
-        cause = f"a repetition of {call.min:,} to {call.max:,} times that has to be "
-        cause = cause.replace(f"to {FAR:,}", "or more")
-        extend(self.graph, copies, f"{cause}copied, since its end is ambiguous,")
+        node = Repetition(body, call.min, limit)
+        times = f"{call.min:,} {'or more' if limit is None else f'to {limit:,}'} times"
+        cause = f"a repetition ({times}) whose end is ambiguous, so that it is copied,"
+        extend(self.graph, [(node, source, call.to)], cause, copied=node)
 
     def _check_names(self) -> None:
         for calls in self.graph.calls:
@@ -337,15 +193,21 @@ class Network:
 
     def reached(self, nodes: Iterable[int]) -> list[int]:
         """Return the nodes that can be reached before any byte and have an edge."""
+        return [n for n in self._free_from(nodes) if self.edges[n] or self.calls[n]]
+
+    def _may_end(self, nodes: Iterable[int]) -> bool:
+        """Return whether an end can be reached before any byte."""
+        return not self.is_end.isdisjoint(self._free_from(nodes))
+
+    def _free_from(self, nodes: Iterable[int]) -> set[int]:
         seen, work = set[int](), list(nodes)
         while work:
             node = work.pop()
-            if node in seen or self.needed[node] >= FAR:
-                continue
-            seen.add(node)
-            work += self.graph.free[node]
-            work += [c.to for c in self.calls[node] if c.rule in self.nullable]
-        return [node for node in seen if self.edges[node] or self.calls[node]]
+            if node not in seen and self.needed[node] < FAR:
+                seen.add(node)
+                work += self.graph.free[node]
+                work += [c.to for c in self.calls[node] if c.rule in self.nullable]
+        return seen
 
     def _bytes_at(self, nodes: Iterable[int]) -> frozenset[int]:
         """Return the bytes that can come next in some nodes."""
@@ -362,17 +224,17 @@ class Network:
         one, nor do either and also follow the whole repetition.
         """
         known: dict[Name, frozenset[int]] = {}
-        ending = self._ending()
 
         def continues(name: Name) -> frozenset[int]:
             """Return the bytes that can continue a whole text of a body."""
             if name not in known:
                 subsets, found = self._subsets(name), frozenset[int]()
                 for nodes in subsets:
-                    if nodes is not subsets[0] and not ending.isdisjoint(nodes):
+                    if nodes is not subsets[0] and self._may_end(nodes):
                         found |= self._bytes_at(nodes)
-                    for call in (c for n in self.reached(nodes) for c in self.calls[n]):
-                        found |= goes_on(call) if call.to in ending else frozenset()
+                    for node in self.reached(nodes):
+                        last = [c for c in self.calls[node] if self._may_end([c.to])]
+                        found = found.union(*map(goes_on, last))
                 known[name] = found if subsets else frozenset(range(256))
             return known[name]
 
@@ -393,21 +255,6 @@ class Network:
                 or goes_on(call) & self._bytes_at([call.to])
             )
         ]
-
-    def _ending(self) -> set[int]:
-        """Return the nodes from which the end of the rule can be reached at once."""
-        sources: list[list[int]] = [[] for _ in self.needed]
-        for node, free in enumerate(self.graph.free):
-            for to in free:
-                sources[to].append(node)
-            for call in self.calls[node]:
-                sources[call.to] += [node] if call.rule in self.nullable else []
-        found, work = set(self.is_end), list(self.is_end)
-        while work:
-            new = set(sources[work.pop()]) - found
-            found |= new
-            work += new
-        return found
 
     def _subsets(self, name: Name) -> list[frozenset[int]]:
         """Return the sets of nodes to which the beginnings of a rule's texts can lead.

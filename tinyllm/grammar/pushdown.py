@@ -13,8 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
-from tinyllm.grammar.expression import Rules
-from tinyllm.grammar.network import FAR
+from tinyllm.grammar.expression import FAR, Rules
 from tinyllm.grammar.states import DFAState, Move, Pending, States, fewer
 
 

@@ -17,8 +17,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
-from tinyllm.grammar.expression import Rules
-from tinyllm.grammar.network import FAR, CallEdge, Name, Network
+from tinyllm.grammar.expression import FAR, CallEdge, Name, Rules
+from tinyllm.grammar.network import Network
 
 MAX_ROWS = 4096  # DFA states whose moves are kept
 MAX_OPEN = 24  # calls inlined, one inside the other

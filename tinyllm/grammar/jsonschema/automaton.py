@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from tinyllm.errors import GrammarError
-from tinyllm.grammar.expression import Expression
-from tinyllm.grammar.network import Edge, Graph, graph_of
+from tinyllm.grammar.expression import Edge, Expression, Graph, graph_of
 
 DEAD = 0  # the state of the empty set of nodes, which nothing leaves
 MAX_STATES = 20_000  # of a machine

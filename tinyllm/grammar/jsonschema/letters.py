@@ -21,12 +21,12 @@ from tinyllm.grammar.expression import (
     EMPTY_TEXT,
     ByteSet,
     Concatenation,
+    Edge,
     Expression,
     Repetition,
 )
 from tinyllm.grammar.jsonschema.automaton import DEAD, Automaton, Machine, explore
 from tinyllm.grammar.jsonschema.spelling import Trie, trie_of
-from tinyllm.grammar.network import Edge
 from tinyllm.grammar.utf8 import ANY, Path, Range, merge, overlap
 
 _START, _END = 0, 1
