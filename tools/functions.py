@@ -18,7 +18,6 @@ ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "docs" / "PICO.md"
 # chapter, function of pico.py, function of the package ("" where it has no such piece)
 ROWS = [
-    ("01", "merge", "tinyllm.text.bpe:merge"),
     ("01", "encode", "tinyllm.text.bpe:BPE.encode"),
     ("01", "decode", "tinyllm.text.vocabulary:Vocabulary.decode"),
     ("02", "rms_norm", "tinyllm.model.layers:rms_norm"),
@@ -48,9 +47,9 @@ ROWS = [
 HEADER = """\
 # pico.py, line by line
 
-Each function of [`tinyllm/pico.py`](../tinyllm/pico.py), the chapter that builds it, and
-the function of the package that does the same. `python tools/functions.py` makes this
-table, and a test keeps it in step.
+Each row is a function of [`tinyllm/pico.py`](../tinyllm/pico.py), the chapter that builds
+it, and the function of the package that does the same. `python tools/functions.py` makes
+this table, and a test keeps it in step.
 
 | chapter | pico.py | line | the package |
 |---|---|---|---|
