@@ -47,9 +47,9 @@ ROWS = [
 HEADER = """\
 # pico.py, line by line
 
-Each row is a function of [`tinyllm/pico.py`](../tinyllm/pico.py), the chapter that builds
-it, and the function of the package that does the same. `python tools/functions.py` makes
-this table, and a test keeps it in step.
+Each row is a function of [`tinyllm/pico.py`](../tinyllm/pico.py), the chapter that
+builds it, and the function of the package that does the same.
+`python tools/functions.py` makes this table, and a test keeps it in step.
 
 | chapter | pico.py | line | the package |
 |---|---|---|---|
