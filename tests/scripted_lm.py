@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tinyllm.engine import NumpyEngine
 from tinyllm.errors import ContextFullError
 from tinyllm.model.config import Config
 from tinyllm.model.transformer import Model
+from tinyllm.numpy_engine import NumpyEngine
 
 PAD, BOS, EOS = 0, 1, 2
 MERGES = (b"\n\n", b"}\n", b"a\nb", b': "', b": ", b"ab", b"41", b"},", b'"}')

@@ -11,7 +11,6 @@ import tinyllm
 from tinyllm.agent.local import LocalBackend
 from tinyllm.agent.tools import Registry, answer
 from tinyllm.decode.generate import generate
-from tinyllm.engine import NumpyEngine
 from tinyllm.errors import (
     CheckpointError,
     ContextFullError,
@@ -20,6 +19,7 @@ from tinyllm.errors import (
 )
 from tinyllm.formats.hf_folder import save_folder
 from tinyllm.model.transformer import Model
+from tinyllm.numpy_engine import NumpyEngine
 from tinyllm.toy import ToyEngine
 
 IDS = [1, 20, 30, 200, 7]

@@ -10,8 +10,8 @@ import pytest
 import tinyllm
 from tests.scripted_lm import untrained_lm
 from tinyllm.decode.session import Session
-from tinyllm.engine import NumpyEngine
 from tinyllm.errors import UsageError
+from tinyllm.numpy_engine import NumpyEngine
 from tinyllm.toy import ToyEngine
 from tinyllm.verify import warm_cold
 from tinyllm.verify.injected import InjectedError
