@@ -65,9 +65,9 @@ def toy_weights(config: Config) -> dict[str, Array]:
     for name, shape in weight_shapes(config).items():
         if len(shape) == 1:
             weights[name] = np.ones(shape, np.float32)
-        else:
-            spread = 2.0 / np.sqrt(shape[1])  # so that logits come out a few units wide
-            weights[name] = (spread * random.standard_normal(shape)).astype(np.float32)
+        else:  # a product with x is about as large as x, and attention is not too sharp
+            matrix = random.standard_normal(shape) / np.sqrt(shape[1])
+            weights[name] = matrix.astype(np.float32)
     return weights
 
 

@@ -79,7 +79,9 @@ def finite(logits: Array) -> Array:
 
 
 def difference(a: Array, b: Array) -> float:
-    """Return the largest absolute difference, infinite where one is not a number."""
+    """Return the largest absolute difference, infinite for NaN or another shape."""
+    if a.shape != b.shape:
+        return np.inf
     worst = float(np.abs(a - b).max())
     return worst if worst == worst else np.inf
 
@@ -140,17 +142,18 @@ def every_rewind(
 ) -> Check:
     """Return the same for each point to which one session, full once, is rewound.
 
-    Other ids follow and are compared with a cold pass; then back again, and the old ids
-    follow. So each case reads slots that were overwritten twice.
+    Other ids follow one by one and are compared with a cold pass; then back again, and
+    the old ids follow at once. So each case reads slots that were overwritten twice.
     """
     whole = full_forward(lm, token_ids)  # (T, V)
     worst = _Worst(lm, whole)
     session = lm.session()
     lm.prefill(session, token_ids)
+    others = _others(lm, token_ids)
     for n in range(len(token_ids)):
-        other = [*token_ids[:n], *_others(lm, token_ids)]
         session.rewind(n)
-        worst.add(lm.score(session, other), full_forward(lm, other)[n:])
+        warm = np.stack([lm.decode(session, i) for i in others])  # (AFTER, V)
+        worst.add(warm, full_forward(lm, [*token_ids[:n], *others])[n:])
         session.rewind(n)
         worst.add(lm.score(session, token_ids), whole[n:])
         (on_case or _nothing)()
