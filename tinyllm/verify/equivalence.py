@@ -17,6 +17,7 @@ from tinyllm.decode.session import common_prefix
 from tinyllm.engine import Array, Engine
 from tinyllm.errors import ContextFullError, InferenceError, PromptTooShortError
 from tinyllm.numpy_engine import NumpyEngine
+from tinyllm.progress import ignore
 from tinyllm.text.start import after_bos
 from tinyllm.verify.injected import shifted, slipped
 
@@ -121,7 +122,7 @@ def verify(lm: Engine, prompt: str | Sequence[int]) -> float:
 
 
 def every_split(
-    lm: Engine, token_ids: Sequence[int], on_case: OnCase | None = None
+    lm: Engine, token_ids: Sequence[int], on_case: OnCase = ignore
 ) -> Check:
     """Return how the logits of two pieces differ from one pass, for each split point.
 
@@ -133,12 +134,12 @@ def every_split(
         session = lm.session()
         pieces = [lm.score(session, ids) for ids in (token_ids[:n], token_ids)]
         worst.add(np.concatenate(pieces), whole)
-        (on_case or _nothing)()
+        on_case()
     return worst.check("every split point")
 
 
 def every_rewind(
-    lm: Engine, token_ids: Sequence[int], on_case: OnCase | None = None
+    lm: Engine, token_ids: Sequence[int], on_case: OnCase = ignore
 ) -> Check:
     """Return the same for each point to which one session, full once, is rewound.
 
@@ -156,7 +157,7 @@ def every_rewind(
         worst.add(warm, full_forward(lm, [*token_ids[:n], *others])[n:])
         session.rewind(n)
         worst.add(lm.score(session, token_ids), whole[n:])
-        (on_case or _nothing)()
+        on_case()
     return worst.check("every rewind point")
 
 
@@ -215,7 +216,7 @@ def _greedy(lm: Engine, token_ids: Sequence[int]) -> Iterator[int]:
 
 
 def verify_kv(
-    lm: NumpyEngine, token_ids: Sequence[int], on_case: OnCase | None = None
+    lm: NumpyEngine, token_ids: Sequence[int], on_case: OnCase = ignore
 ) -> list[Check]:
     """Return all claims for one prompt; `on_case` is called 2 T - 1 times on the way.
 
@@ -247,7 +248,3 @@ def _check_length(n: int) -> None:
             f"the prompt has {n} token id: give 2 or more, so that there is a prefill "
             "and a decode step"
         )
-
-
-def _nothing() -> None:
-    """Do nothing; the default callback."""

@@ -23,6 +23,7 @@ from tinyllm.decode.threads import one_blas_thread
 from tinyllm.engine import Engine
 from tinyllm.errors import UsageError
 from tinyllm.numpy_engine import NumpyEngine
+from tinyllm.progress import ignore
 from tinyllm.verify.equivalence import difference, full_forward, limit_of
 from tinyllm.verify.injected import InjectedError, fused, light
 
@@ -102,7 +103,7 @@ def verify_cache(
     load: Load,
     tools: Registry,
     tasks: Sequence[str] = TASKS,
-    on_run: OnRun | None = None,
+    on_run: OnRun = ignore,
     steps: int = STEPS,
 ) -> list[Verdict]:
     """Return a verdict for each task in each arm; `on_run` is called `n_runs` times.
@@ -117,7 +118,7 @@ def verify_cache(
     def solve(backend: LocalBackend, task: str) -> Run:
         before = backend.session.reused
         trace = Agent(backend, max_steps=steps).run(task)
-        (on_run or _nothing)()
+        on_run()
         return Run(trace.token_ids, backend.session.reused - before)
 
     lm = load()
@@ -187,7 +188,3 @@ def _prefixes(lm: Engine, token_ids: Sequence[int]) -> bool:
     if lm.exact:
         return np.array_equal(warm, right)
     return difference(warm, right) <= limit_of(right)
-
-
-def _nothing() -> None:
-    """Do nothing; the default callback."""
