@@ -65,7 +65,7 @@ def test_arms_differ_so_that_each_is_a_case_of_its_own(tools):
 
 
 def test_a_model_that_wants_nothing_in_particular_holds_too(tools):
-    verdicts = verify_cache(untrained_lm, tools, TASKS[:2])
+    verdicts = verify_cache(untrained_lm, tools, TASKS[:2], steps=1)
     assert all(verdict.passed for verdict in verdicts)
 
 
@@ -76,7 +76,7 @@ def test_the_model_is_loaded_anew_for_each_cold_run(tools):
         loaded.append(tinyllm.load())
         return loaded[-1]
 
-    verify_cache(load, tools, TASKS[:2])
+    verify_cache(load, tools, TASKS[:2], steps=1)
     assert len({id(lm.model) for lm in loaded}) == 1 + 2 * len(ARMS)
 
 
@@ -89,7 +89,7 @@ def test_each_task_is_made_to_fail_half_way_twice(tools, monkeypatch):
             return super().__exit__(kind, *rest)
 
     monkeypatch.setattr(warm_cold, "suppress", Counting)
-    verify_cache(tinyllm.load, tools, TASKS[:2])
+    verify_cache(tinyllm.load, tools, TASKS[:2], steps=1)
     assert caught == [InjectedError] * 4 * len(ARMS)
 
 
@@ -144,7 +144,7 @@ def engine_of(kind):
     ],
 )
 def test_a_session_that_is_wrong_is_noticed_in_the_ways_it_is_wrong(tools, kind, seen):
-    verdicts = verify_cache(engine_of(kind), tools, TASKS[:3])
+    verdicts = verify_cache(engine_of(kind), tools, TASKS[:3], steps=1)
     assert set().union(*map(names, verdicts)) == seen
     diverged = sum(bool(names(verdict)) for verdict in verdicts)
     assert summary(verdicts) == f"FAIL: {diverged} of 9 prompts diverged"
@@ -175,7 +175,7 @@ def test_backends_are_shared_and_tasks_ordered_as_the_ways_say(tools, monkeypatc
     kept = []  # backends stay alive, so that no id comes twice
     monkeypatch.setattr(warm_cold, "Agent", Watched)
     a, b = TASKS[:2]
-    verify_cache(tinyllm.load, tools, (a, b))
+    verify_cache(tinyllm.load, tools, (a, b), steps=1)
     backends = [backend for backend, _ in asked]
     assert [task for _, task in asked[:7]] == [a, b, a, b, a, b, a]
     assert len(set(backends[:2])) == 2  # cold
@@ -194,7 +194,9 @@ def test_a_transcript_that_fills_the_context_is_judged(tools):
 def test_a_reset_that_keeps_the_same_first_token_changes_nothing(tools):
     """Why: every transcript begins with bos, so that position is the right one."""
     load = engine_of(OneTooMany)
-    assert all(verdict.passed for verdict in verify_cache(load, tools, TASKS[:2]))
+    assert all(
+        verdict.passed for verdict in verify_cache(load, tools, TASKS[:2], steps=1)
+    )
 
 
 def test_a_verdict_names_each_way():

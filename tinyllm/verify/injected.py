@@ -70,8 +70,7 @@ def shifted(lm: NumpyEngine, prefill: int = 0, decode: int = 0) -> NumpyEngine:
 def slipped(lm: NumpyEngine) -> NumpyEngine:
     """Return an engine on the same model whose sessions have a `SlippedCache`."""
     other = copy(lm)
-    new = lambda: Session(lm.model, SlippedCache(lm.config))  # noqa: E731
-    vars(other).update(session=new)
+    vars(other)["session"] = lambda: Session(lm.model, SlippedCache(lm.config))
     return other
 
 
