@@ -3,6 +3,8 @@
 Public: Tokens, Tokenizer, Engine. Sampling, grammar, agent and verifier talk to an
 `Engine` and never see what computes it: `tinyllm.numpy_engine` has the one that does,
 `tinyllm.toy` one that needs no file.
+
+The first module to read. Next: `numpy_engine`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The engine that computes, in numpy on this machine: `NumpyEngine`, and `load`."""
+"""The engine that computes, in numpy on this machine: `NumpyEngine`, and `load`.
+
+Before this: `engine`. Next: `toy`, or `text/bpe`.
+"""
 
 from __future__ import annotations
 

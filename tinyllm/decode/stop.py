@@ -1,6 +1,8 @@
 """Stop strings in a text that arrives in pieces: `StopStrings`.
 
 A character is held back while it might still belong to a stop string.
+
+Before this: `generate`. Next: `threads`.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Only the first `length` positions count. Nothing beyond them is ever read, so moving
 `length` back forgets without erasing.
+
+Before this: `layers`. Next: `transformer`.
 """
 
 from __future__ import annotations

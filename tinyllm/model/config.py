@@ -1,6 +1,8 @@
 """The sizes of a Llama, checked once: `Config`, and the `weight_shapes` they imply.
 
 Files use the keys of Hugging Face's config.json for LlamaForCausalLM.
+
+Before this: `text/stream`. Next: `layers`.
 """
 
 from __future__ import annotations
@@ -162,7 +164,7 @@ def _check_size(name: str, value: object, limit: int) -> None:
 
 
 def _constant(name: str, value: object) -> float:
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
+    if is_int(value) or isinstance(value, float):
         try:
             number = float(value)
         except OverflowError:  # a whole number that no float holds

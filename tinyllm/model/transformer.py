@@ -1,6 +1,8 @@
 """The forward pass of a Llama: `Model`, token ids in, logits out.
 
 Every size is in `Config`, every weight in a plain dict under Hugging Face's names.
+
+Before this: `cache`. Next: `trace`.
 """
 
 from __future__ import annotations

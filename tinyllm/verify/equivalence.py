@@ -4,6 +4,8 @@
 `Check` for each claim: this one, every split, every rewind point, and then four
 injected bugs that must be noticed. `blind_spots` shows what goes unnoticed. All compare
 logits and never texts, and all of them ask an `Engine`.
+
+Before this: `train/command`. Next: `injected`.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ anew), then warm (one backend, reset between), interleaved (in another order, ne
 reset), and after failures half-way. Ids, and so the text, must be those of the cold
 run, and each prefix of a transcript must give the logits of a cold pass. All of it is
 done in each of `ARMS`: under the grammar, without one, and at temperature 1.
+
+Before this: `injected`. Next: `pico`, all of it in one file.
 """
 
 from __future__ import annotations
