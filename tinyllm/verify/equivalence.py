@@ -62,23 +62,13 @@ class _Worst:
         """Compare logits (T, V)."""
         self.cases += 1
         self.bits = self.bits and np.array_equal(found, right)
-        self.difference = max(self.difference, difference(found, finite(right)))
+        self.difference = max(self.difference, difference(found, right))
 
     def check(self, name: str) -> Check:
         """Return the claim with its verdict: in exact mode, nothing less than equal."""
         expected = f"at most {self.limit:.1e}" if self.limit else "equal bit for bit"
         passed = self.bits or (self.limit > 0 and self.difference <= self.limit)
         return Check(name, self.cases, self.difference, passed, self.bits, expected)
-
-
-def finite(logits: Array) -> Array:
-    """Return logits; InferenceError if one of them is NaN or infinite."""
-    if np.isfinite(logits).all():
-        return logits
-    raise InferenceError(
-        "logits are not finite: there is a NaN or an infinity in the weights, so there "
-        "is nothing to compare; load another copy of the model"
-    )
 
 
 def difference(a: Array, b: Array) -> float:
@@ -98,9 +88,23 @@ def limit_of(logits: Array) -> float:
 
 
 def full_forward(lm: Engine, token_ids: Sequence[int]) -> Array:
-    """Return logits (T, V) of one pass in a new session; InferenceError for NaN."""
+    """Return logits (T, V) of one pass in a new session, which all else must equal.
+
+    Raises PromptTooShortError below 2 ids, InferenceError for NaN or infinite logits.
+    """
     with np.errstate(invalid="ignore", over="ignore"):  # the error says it better
-        return finite(lm.score(lm.session(), token_ids))
+        logits = lm.score(lm.session(), token_ids)  # (T, V)
+    if len(logits) < 2:
+        raise PromptTooShortError(
+            "the prompt has 1 token id: give 2 or more, so that there is a prefill and "
+            "a decode step"
+        )
+    if not np.isfinite(logits).all():
+        raise InferenceError(
+            "logits are not finite: there is a NaN or an infinity in the weights, so "
+            "there is nothing to compare; load another copy of the model"
+        )
+    return logits
 
 
 def prefill_decode(lm: Engine, token_ids: Sequence[int]) -> Array:
@@ -119,9 +123,8 @@ def verify(lm: Engine, prompt: str | Sequence[int]) -> float:
     """
     if isinstance(prompt, str):
         prompt = after_bos(lm.tokenizer, lm.tokenize(prompt))
-    whole = full_forward(lm, prompt)  # (T, V)
-    _check_length(len(whole))
-    return difference(prefill_decode(lm, prompt), whole[-1])
+    right = full_forward(lm, prompt)[-1]  # (V,)
+    return difference(prefill_decode(lm, prompt), right)
 
 
 def every_split(
@@ -228,7 +231,6 @@ def verify_kv(
     not finite.
     """
     whole = full_forward(lm, token_ids)  # (T, V)
-    _check_length(len(whole))
     n_ctx = lm.session().n_ctx
     if len(whole) + AFTER >= n_ctx:
         raise ContextFullError(
@@ -243,11 +245,3 @@ def verify_kv(
         every_rewind(lm, token_ids, on_case),
         *injected_bugs(lm, token_ids),
     ]
-
-
-def _check_length(n: int) -> None:
-    if n < 2:
-        raise PromptTooShortError(
-            f"the prompt has {n} token id: give 2 or more, so that there is a prefill "
-            "and a decode step"
-        )
