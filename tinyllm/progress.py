@@ -26,6 +26,10 @@ def duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
+def ignore(*arguments: object) -> None:
+    """Do nothing; the default callback."""
+
+
 class Progress:
     """One line about work of `total` units, written to `stream` (standard error).
 

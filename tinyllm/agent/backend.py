@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from tinyllm.agent.protocol import parse_call
 from tinyllm.agent.tools import Registry
@@ -53,7 +53,7 @@ class Backend(Protocol):
     tools: Registry
 
     @property
-    def tokenizer(self) -> Tokenizer | Any:
+    def tokenizer(self) -> Tokenizer:
         """What spells scaffolding, tasks and observations as ids."""
 
     def set_tools(self, tools: Registry | None) -> None:

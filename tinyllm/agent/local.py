@@ -146,8 +146,10 @@ class LocalBackend:
         free = isinstance(rules, OneLine)
         before = self.session.forwarded, self.session.reused
         with one_blas_thread():
-            logits = self.session.feed(token_ids)  # (V,)
-            chosen = choose_tokens(self.session, logits, sampler, budget, rules)
+            logits = self.lm.prefill(self.session, token_ids)  # (V,)
+            chosen = choose_tokens(
+                self.lm, self.session, logits, sampler, budget, rules
+            )
             choices, text = self._collected(chosen, on_text or unheard)
         legal = [] if free else [choice.legal for choice in choices if choice.legal]
         mass = [] if free else [choice.mass_kept or 0.0 for choice in choices]

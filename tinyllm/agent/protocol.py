@@ -22,11 +22,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from tinyllm import strict_json
+from tinyllm.engine import Tokenizer
 from tinyllm.errors import ProtocolError, UsageError
-from tinyllm.text.start import Begins, after_bos
+from tinyllm.text.start import after_bos
 
 TOOLS = "TOOLS: "
 FORMAT = "\nFORMAT: "
@@ -45,14 +46,6 @@ CALL_FORMAT = 'a CALL is one line of JSON, {"tool": name, "args": {name: value}}
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
-
-
-class Encoder(Begins, Protocol):
-    """What the protocol needs of a tokenizer."""
-
-    def encode(self, text: str) -> list[int]:
-        """The ids of a text, never special ones."""
-        ...
 
 
 def prompt_pieces(tools_text: str, task: str, instruction: str = "") -> list[str]:
@@ -74,13 +67,13 @@ def describe(tools: Mapping[str, Iterable[str]]) -> str:
     return " ".join(f"{name}({', '.join(args)})" for name, args in tools.items())
 
 
-def encode_pieces(tokenizer: Encoder, pieces: Iterable[str]) -> list[int]:
+def encode_pieces(tokenizer: Tokenizer, pieces: Iterable[str]) -> list[int]:
     """The ids of each piece encoded alone, in order; no bos and no special ids."""
     return [token_id for piece in pieces for token_id in tokenizer.encode(piece)]
 
 
 def prompt_ids(
-    tokenizer: Encoder, tools_text: str, task: str, instruction: str = ""
+    tokenizer: Tokenizer, tools_text: str, task: str, instruction: str = ""
 ) -> list[int]:
     """The first ids of a transcript: the pieces of `prompt_pieces`, after bos."""
     pieces = prompt_pieces(tools_text, task, instruction)

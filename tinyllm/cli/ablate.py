@@ -16,10 +16,10 @@ from tinyllm.errors import UsageError
 from tinyllm.progress import Progress
 
 if TYPE_CHECKING:
-    from tinyllm.engine import NumpyEngine
     from tinyllm.evaluate.ablation import Arm, Condition
     from tinyllm.evaluate.outcome_file import OutcomeFile
     from tinyllm.evaluate.table import Row
+    from tinyllm.numpy_engine import NumpyEngine
 
 DRAWN_WITH = ("matplotlib", "IPython", "ipywidgets")
 REPORT, TABLE, PICTURE = "ablation.json", "ablation.txt", "ablation.png"

@@ -21,10 +21,10 @@ from tinyllm.agent.loop import Agent
 from tinyllm.agent.protocol import CALL_FORMAT
 from tinyllm.agent.tools import Registry
 from tinyllm.agent.trace import Step, Trace
-from tinyllm.engine import NumpyEngine
 from tinyllm.errors import ToolError, UsageError
 from tinyllm.evaluate.held_out import MAX_STEPS, registry, solved, tasks
 from tinyllm.evaluate.renamed_tools import renamed
+from tinyllm.numpy_engine import NumpyEngine
 from tinyllm.train.tasks import Task
 
 
