@@ -16,9 +16,8 @@ from tests.scripted_lm import (
     untrained_lm,
 )
 from tinyllm.agent import tools
-from tinyllm.agent.local import LocalBackend
-from tinyllm.agent.one_line import OneLine
-from tinyllm.agent.protocol import CALL_CEILING, THOUGHT_CEILING, parse_call
+from tinyllm.agent.local import LocalBackend, OneLine
+from tinyllm.agent.protocol import MAX_CALL, MAX_THOUGHT, parse_call
 from tinyllm.agent.tools import Registry
 from tinyllm.errors import ContextFullError, GrammarError, UsageError
 
@@ -42,7 +41,7 @@ def test_the_ids_of_a_slot_are_those_the_model_produced():
 
 def test_a_thought_has_at_most_24_tokens():
     slot = LocalBackend(ScriptedLM("x" * 99), TWO).thought(PROMPT)
-    assert slot.tokens == THOUGHT_CEILING == 24
+    assert slot.tokens == MAX_THOUGHT == 24
 
 
 def test_a_line_may_not_hold_a_break_nor_a_special_token():
@@ -76,7 +75,7 @@ def test_a_call_under_the_grammar_parses_whatever_the_model_wants():
         assert tool in TWO
         assert all(isinstance(value, str) for value in args.values())
         assert slot.constrained
-        assert slot.tokens <= CALL_CEILING
+        assert slot.tokens <= MAX_CALL
 
 
 def test_a_willing_model_gets_its_call_as_it_wrote_it():
@@ -92,7 +91,7 @@ def test_the_ceiling_forces_a_finish_that_parses():
     endless = '{"tool":"answer","args":{"text":"' + "x" * 200
     slot = LocalBackend(ScriptedLM(endless), TWO).call(PROMPT)
     assert slot.forced
-    assert slot.tokens <= CALL_CEILING
+    assert slot.tokens <= MAX_CALL
     assert parse_call(slot.text)[1]["text"].startswith("xxxx")
 
 
@@ -118,7 +117,7 @@ def test_a_free_call_cut_short_by_the_context_is_no_call_either():
         else:
             assert backend.call(PROMPT).text == ADD
     endless = LocalBackend(ScriptedLM("x" * 200), TWO, constrain=False).call(PROMPT)
-    assert endless.tokens == CALL_CEILING, "the ceiling is another matter"
+    assert endless.tokens == MAX_CALL, "the ceiling is another matter"
 
 
 def test_no_room_for_a_reply_is_an_error_before_anything_is_fed():

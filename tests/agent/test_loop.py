@@ -314,6 +314,19 @@ def test_a_backend_can_be_given_and_its_tools_swapped():
         Agent(backend, temperature=1.0)
 
 
+@pytest.mark.parametrize("backend", [ScriptedLM(), LocalBackend(ScriptedLM(), TWO)])
+def test_a_misspelled_option_is_refused_in_the_name_of_agent(backend):
+    with pytest.raises(UsageError) as caught:
+        Agent(backend, TWO, temprature=1)
+    said = str(caught.value)
+    assert said.startswith("Agent has no option 'temprature': it has tools, max_steps,")
+    assert "LocalBackend" not in said
+    for name in ("instruction", "clock", "temperature", "constrain", "attempts"):
+        assert name in said.split(": ")[1].split(", ")
+    for name in ("self", "lm", "lm_or_backend", "options"):
+        assert name not in said.split(": ")[1].split(", ")
+
+
 def test_what_the_model_saw_and_what_the_trace_shows_are_the_same():
     trace, lm = free("hm", call("calc", expression="é\n"), "", DONE)
     literal = observation_literal(trace.steps[0].observation)

@@ -83,8 +83,8 @@ def lost_type(x: Nowhere) -> str:  # noqa: F821
     [no_doc, no_type, list_type, maybe_type, many, named, by_position, lost_type]
     + [lambda: ""],
 )
-def test_a_function_that_cannot_be_described_is_refused(function):
-    with pytest.raises(ToolError):
+def test_a_function_that_cannot_be_described_is_refused_by_name(function):
+    with pytest.raises(ToolError, match=function.__name__):
         Tool.of(function)
 
 
@@ -474,6 +474,21 @@ def one_by_one(x: int) -> str:
     [functools.partial(area, 1), Callable(), 3, no_syntax, no_attribute, no_hash]
     + [later, one_by_one],
 )
-def test_what_is_no_plain_function_is_a_tool_error(function):
+def test_what_is_not_a_plain_function_is_a_tool_error(function):
     with pytest.raises(ToolError):
         Tool.of(function)
+
+
+def test_a_plain_function_that_returns_a_coroutine_is_an_error_and_leaves_no_warning(
+    recwarn,
+):
+    async def fetch(x: int) -> str:
+        return "never"
+
+    def lazy(x: int) -> str:
+        """Return a coroutine."""
+        return fetch(x)
+
+    observation = Registry([lazy]).call("lazy", {"x": 1})
+    assert observation == "error: lazy is async: a tool returns its text"
+    assert not recwarn.list

@@ -141,10 +141,10 @@ def test_backends_are_shared_and_tasks_ordered_as_the_ways_say(tools, monkeypatc
     asked = []
 
     class Watched(warm_cold.Agent):
-        def run(self, task, on_event=None):
+        def run(self, task, *callbacks):
             asked.append((id(self.backend), task))
             kept.append(self.backend)
-            return super().run(task, on_event)
+            return super().run(task, *callbacks)
 
     kept = []  # backends stay alive, so that no id comes twice
     monkeypatch.setattr(warm_cold, "Agent", Watched)

@@ -1,9 +1,11 @@
-"""Reading inside one folder, whatever path is asked for.
+"""Reading inside one folder, whatever path a model asks for.
 
 Public: `folder`, `read_text`, `list_names`.
 
-A path is resolved first, links and `..` included, and then must lie in the root; what
-lies outside gives one and the same error whether it exists or not.
+A path is resolved first, links and `..` included, and must then be inside the root. A
+path outside gives the same error whether the file exists or not: even that is a secret.
+
+Before this: `calculator`. Next: `tools`.
 """
 
 from __future__ import annotations
@@ -15,12 +17,12 @@ from pathlib import Path
 
 from tinyllm.errors import ToolError
 
-BYTE_LIMIT = 65_536  # a larger file is refused, and never more than this is read
+BYTE_LIMIT = 65_536  # of a file; a larger one is refused
 NAME_LIMIT = 50  # names in a listing
 
 
 def folder(root: str | Path) -> Path:
-    """The root, resolved; ToolError if it is no folder."""
+    """Return the root, resolved; ToolError if it is not a folder."""
     resolved = Path(root).resolve()
     if not resolved.is_dir():
         raise ToolError(f"the root must be an existing folder, not {str(root)!r}")
@@ -28,9 +30,9 @@ def folder(root: str | Path) -> Path:
 
 
 def read_text(root: Path, path: str) -> str:
-    """The text of a file inside the root, without one trailing line break.
+    """Return the text of a file inside the root, without one trailing line break.
 
-    ToolError if it leaves the root, is missing, is no regular file, is larger than
+    ToolError if it leaves the root, is missing, is not a regular file, is larger than
     BYTE_LIMIT bytes or is not UTF-8.
     """
     shown = repr(path if len(path) <= 60 else path[:59] + "…")
@@ -45,7 +47,7 @@ def read_text(root: Path, path: str) -> str:
 
 
 def list_names(root: Path) -> str:
-    """The readable files directly in the root, sorted: "a.txt, b.txt".
+    """Return the readable files directly in the root, sorted: "a.txt, b.txt".
 
     Hidden files and links that leave the root are left out; at most NAME_LIMIT names.
     """
@@ -61,7 +63,7 @@ def list_names(root: Path) -> str:
 
 
 def _is_readable(root: Path, name: str) -> bool:
-    """Whether the name is that of a file that lies in the root."""
+    """Return whether the name is that of a file inside the root."""
     try:
         return _inside(root, name, repr(name)).is_file()
     except (ToolError, OSError):
@@ -69,22 +71,22 @@ def _is_readable(root: Path, name: str) -> bool:
 
 
 def _inside(root: Path, path: str, shown: str) -> Path:
-    """The resolved path; ToolError if it does not lie in the root."""
+    """Return the resolved path; ToolError if it is not inside the root."""
     try:
         full = (root / path).resolve()
     except (OSError, ValueError, RuntimeError) as error:  # too long, NUL, link circle
         if Path(os.path.normpath(root / path)).is_relative_to(root):
             raise ToolError(f"{shown} is not a path that can be read") from error
-        full = root.parent  # what lies outside is not told apart
+        full = root.parent  # the same error as for every other path outside
     if not full.is_relative_to(root):
         raise ToolError(f"{shown} lies outside the folder that may be read")
     return full
 
 
 def _read_bytes(full: Path, shown: str) -> bytes:
-    """At most BYTE_LIMIT + 1 bytes of a regular file.
+    """Return at most BYTE_LIMIT + 1 bytes of a regular file.
 
-    Opened without following a link put there since and without waiting for a pipe.
+    It opens without following a link put there since and without waiting for a pipe.
     """
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     try:

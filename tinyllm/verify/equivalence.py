@@ -17,6 +17,7 @@ from tinyllm.errors import ContextFullError, PromptTooShortError
 from tinyllm.model.cache import KVCache
 from tinyllm.model.layers import Array
 from tinyllm.model.transformer import Model
+from tinyllm.progress import ignore
 from tinyllm.verify.injected import SlippedCache, shifted
 
 LIMIT = 1e-4  # between logits that are equal up to rounding; a bug makes more
@@ -98,7 +99,7 @@ def prefill_decode(
 
 
 def every_split(
-    model: Model, token_ids: Sequence[int], on_case: OnCase | None = None
+    model: Model, token_ids: Sequence[int], on_case: OnCase = ignore
 ) -> Check:
     """Return how the logits of two pieces differ from one pass, for each split point.
 
@@ -110,12 +111,12 @@ def every_split(
         cache = KVCache(model.config)
         pieces = token_ids[:n], token_ids[n:]
         worst.add(np.concatenate([model.forward(p, cache) for p in pieces]), whole)
-        (on_case or _ignore)()
+        on_case()
     return worst.check("every split point", model.exact)
 
 
 def every_rewind(
-    model: Model, token_ids: Sequence[int], on_case: OnCase | None = None
+    model: Model, token_ids: Sequence[int], on_case: OnCase = ignore
 ) -> Check:
     """Return the same for each point to which one cache, that held all, is rewound.
 
@@ -133,7 +134,7 @@ def every_rewind(
         worst.add(warm, model.forward([*token_ids[:n], *others])[n:])
         cache.rewind(n)
         worst.add(model.forward(token_ids[n:], cache), whole[n:])
-        (on_case or _ignore)()
+        on_case()
     return worst.check("every rewind point", model.exact)
 
 
@@ -193,7 +194,7 @@ def _greedy(model: Model, token_ids: Sequence[int]) -> Iterator[int]:
 
 
 def verify_kv(
-    model: Model, token_ids: Sequence[int], on_case: OnCase | None = None
+    model: Model, token_ids: Sequence[int], on_case: OnCase = ignore
 ) -> list[Check]:
     """Return all claims for one prompt; `on_case` is called 2 T - 1 times on the way.
 
@@ -221,7 +222,3 @@ def verify_kv(
         every_rewind(model, ids, on_case),
         *injected_bugs(model, ids),
     ]
-
-
-def _ignore() -> None:
-    """The listener of a run to which nobody listens."""

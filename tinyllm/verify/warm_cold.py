@@ -21,6 +21,7 @@ from tinyllm.decode.threads import one_blas_thread
 from tinyllm.engine import NumpyEngine
 from tinyllm.errors import UsageError
 from tinyllm.model.transformer import Model
+from tinyllm.progress import ignore
 from tinyllm.verify.equivalence import difference, limit_of
 from tinyllm.verify.injected import Fused, InjectedError, fused
 
@@ -81,7 +82,7 @@ def verify_cache(
     lm: NumpyEngine,
     tools: Registry,
     tasks: Sequence[str] = TASKS,
-    on_run: OnRun | None = None,
+    on_run: OnRun = ignore,
     steps: int = STEPS,
 ) -> list[Verdict]:
     """Return a verdict for each task; `on_run` is called `n_runs(tasks)` times.
@@ -102,7 +103,7 @@ def verify_cache(
 
     def told(backend: LocalBackend, task: str) -> Run:
         run = solve(backend, task)
-        (on_run or _ignore)()
+        on_run()
         return run
 
     with one_blas_thread():
@@ -168,7 +169,3 @@ def _prefixes(lm: NumpyEngine, token_ids: Sequence[int]) -> bool:
     if lm.model.exact:
         return np.array_equal(np.stack(warm), right)
     return difference(np.stack(warm), right) <= limit_of(right)
-
-
-def _ignore() -> None:
-    """The listener of a run to which nobody listens."""
