@@ -85,7 +85,7 @@ def encode_pieces(tokenizer: Encoder, pieces: Iterable[str]) -> list[int]:
 def prompt_ids(
     tokenizer: Encoder, tools_text: str, task: str, instruction: str = ""
 ) -> list[int]:
-    """Return the first ids of a transcript: the pieces of `prompt_pieces`, after bos."""
+    """Return the first ids of a transcript: bos, then those of `prompt_pieces`."""
     pieces = prompt_pieces(tools_text, task, instruction)
     return after_bos(tokenizer, encode_pieces(tokenizer, pieces))
 

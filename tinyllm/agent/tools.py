@@ -145,7 +145,7 @@ class Registry:
         return {"anyOf": [_object_schema(call, list(call)) for call in calls]}
 
     def check(self, name: str, args: dict[str, Any]) -> Tool:
-        """Return the tool of that name; ToolError if none or if the arguments misfit."""
+        """Return the tool of that name; ToolError if none or the arguments misfit."""
         if name not in self._tools:
             known = ", ".join(self._tools)
             raise ToolError(f"there is no tool {name!r:.40}, only {known}")

@@ -65,7 +65,7 @@ class Step:
 
     @property
     def legal_min(self) -> int | None:
-        """Return the smallest number of legal tokens in the call; None without a mask."""
+        """Return the smallest number of tokens legal in the call; None without mask."""
         return self.slots[1].legal_min
 
     @property
@@ -133,7 +133,7 @@ class Trace:
         return self._summary() | {"steps": [step.to_json() for step in self.steps]}
 
     def json_lines(self) -> str:
-        """Return the run as JSON lines: one a step, numbered from 1, one for the end."""
+        """Return the run as JSON lines: one for each step, then one for the end."""
         lines = [step.json_line(i) for i, step in enumerate(self.steps, start=1)]
         return "".join([*lines, self.json_end()])
 

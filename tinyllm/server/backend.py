@@ -24,7 +24,7 @@ from tinyllm.agent.backend import (
     parses,
     total,
 )
-from tinyllm.agent.protocol import MAX_CALL, CALL_LIMIT, MAX_THOUGHT
+from tinyllm.agent.protocol import CALL_LIMIT, MAX_CALL, MAX_THOUGHT
 from tinyllm.agent.tools import Registry
 from tinyllm.decode.sampling import in_range
 from tinyllm.errors import (
