@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 
 import pytest
@@ -66,7 +67,7 @@ def test_a_run_that_was_stopped_goes_on_and_ends_as_if_it_had_not_been(
     monkeypatch.setattr(ablation, "judged", stopped)
     code, out, err = run(capsys, *SMALL, "--out", str(part))
     assert (code, out) == (130, "")
-    assert "goes on from there" in err
+    assert "resumes there" in err
     code, _, _ = run(capsys, *SMALL, "--out", str(part))
     assert code == 0
     assert asked == [0, 1, 0, 1, 1], "only what was lacking is measured again"
@@ -164,3 +165,23 @@ def test_without_matplotlib_there_is_no_picture_and_a_word_about_it(
     assert code == 0
     assert "no ablation.png: it needs no_such_module" in err
     assert not (tmp_path / "ablation.png").exists()
+
+
+@pytest.mark.parametrize("name", ["ablation.json", "ablation.txt", "ablation.png"])
+def test_a_write_that_fails_leaves_the_results_of_the_run_before(
+    capsys, tmp_path, monkeypatch, name
+):
+    run(capsys, *SMALL, "--out", str(tmp_path))
+    before = (tmp_path / name).read_bytes()
+    real = os.replace
+
+    def refused(part, target):
+        if target.name == name:
+            raise OSError(28, "No space left on device")
+        real(part, target)
+
+    monkeypatch.setattr(os, "replace", refused)
+    code, _, err = run(capsys, *SMALL[:-1], "3", "--out", str(tmp_path))
+    assert (code, "No space" in err) == (1, True)
+    assert (tmp_path / name).read_bytes() == before
+    assert not list(tmp_path.glob("*.part"))

@@ -65,7 +65,7 @@ def test_a_file_about_something_else_is_refused_and_left_alone(tmp_path, key):
 def test_a_file_that_is_none_of_ours_is_refused(tmp_path, text):
     path = tmp_path / "x.jsonl"
     path.write_text(text)
-    with pytest.raises(UsageError, match=r"x\.jsonl cannot be gone on with"):
+    with pytest.raises(UsageError, match=r"x\.jsonl cannot be resumed"):
         OutcomeFile(path, ABOUT)
     assert path.read_text() == text
 

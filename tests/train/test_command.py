@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.trained_tokenizer import tokenizer
-from tinyllm.errors import CheckpointError, UsageError
+from tinyllm.errors import CheckpointError, Named, UsageError
 from tinyllm.formats.hf_folder import load_folder
 from tinyllm.model.config import Config
 from tinyllm.train import command, corpus, loop
@@ -35,7 +35,7 @@ def small(monkeypatch):
         n: replace(r, steps=3, config=CONFIG, step_tokens=256)
         for n, r in loop.RECIPES.items()
     }
-    monkeypatch.setattr(command, "RECIPES", recipes)
+    monkeypatch.setattr(command, "RECIPES", Named("recipe", recipes))
     monkeypatch.setattr(corpus, "learn_tokenizer", lambda seed, size: tokenizer())
 
 

@@ -79,13 +79,11 @@ def train(
 
 def recipe_of(name: str, steps: int | None = None) -> Recipe:
     """The recipe of a named model, with other `steps` if given; UsageError if none."""
-    if name not in RECIPES:
-        raise UsageError(f"no recipe {name!r}: there are {', '.join(RECIPES)}")
+    recipe = RECIPES[name]
     if steps is not None and steps < 1:
         raise UsageError(f"{steps} steps train nothing: give 1 or more")
     if steps is not None and steps > LARGEST_STEPS:
         raise UsageError(f"{steps} steps are too many: give {LARGEST_STEPS} or fewer")
-    recipe = RECIPES[name]
     return recipe if steps is None else replace(recipe, steps=steps, restarts=())
 
 

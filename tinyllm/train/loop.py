@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from tinyllm.atomic_file import whole_file
-from tinyllm.errors import CheckpointError, InferenceError, UsageError
+from tinyllm.errors import CheckpointError, InferenceError, Named, UsageError
 from tinyllm.model.config import Config, weight_shapes
 from tinyllm.train.backward import Weights, loss_and_gradients
 from tinyllm.train.corpus import AGENT, STORIES, Mix
@@ -85,10 +85,13 @@ class Recipe:
         return [(b, end, rate) for (b, rate), end in zip(starts, ends, strict=True)]
 
 
-RECIPES = {
-    "agent": Recipe("agent", 7000, restarts=((3000, 1.5e-3), (5000, 1e-3))),
-    "stories": Recipe("stories", 300),
-}
+RECIPES = Named(
+    "recipe",
+    {
+        "agent": Recipe("agent", 7000, restarts=((3000, 1.5e-3), (5000, 1e-3))),
+        "stories": Recipe("stories", 300),
+    },
+)
 MIXES: dict[str, Mix] = {"agent": AGENT, "stories": STORIES}
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tinyllm.agent.calculator import calc as evaluate
+from tinyllm.errors import Named
 from tinyllm.train.data import words
 from tinyllm.train.data.phrases import (
     ARGUMENTS,
@@ -262,7 +263,7 @@ def no_tool(rng: random.Random, held: bool) -> Task:
     )
 
 
-FAMILIES: dict[str, Callable[[random.Random, bool], Task]] = {
+_FAMILIES: dict[str, Callable[[random.Random, bool], Task]] = {
     "calc": calc,
     "read": read,
     "read_calc": read_calc,
@@ -272,6 +273,7 @@ FAMILIES: dict[str, Callable[[random.Random, bool], Task]] = {
     "lookup": lookup,
     "no_tool": no_tool,
 }
+FAMILIES = Named("family", _FAMILIES)
 
 
 def make(family: str, rng: random.Random, held: bool) -> Task:
