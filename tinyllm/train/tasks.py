@@ -3,7 +3,13 @@
 `make(family, rng, held)` returns one `Task`: a tool list, a question, the files it
 needs and the moves that solve it. FAMILIES names them all. No training task has the
 pair of numbers, the made-up names or, except for a fifth of the sums, the phrasing of a
-held-out one. Some families ask the same few questions about ever other files.
+held-out one. Some families ask the same few questions about new files each time.
+
+The words and phrasings are in `data/`; this module decides what a right move is.
+Whoever draws more or fewer random numbers here makes another corpus: its checksum is
+tested.
+
+Before this: `data/stories`. Next: `corpus`.
 """
 
 from __future__ import annotations
@@ -53,7 +59,7 @@ SIGNATURES: Tools = {
 
 @dataclass(frozen=True)
 class Move:
-    """One turn: a thought, a call, and what the tool said (None after `answer`)."""
+    """One turn: a thought, a call, and the tool's reply (None after `answer`)."""
 
     thought: str
     tool: str
@@ -73,34 +79,34 @@ class Task:
 
     @property
     def answer(self) -> str:
-        """The text that the last move answers with."""
+        """Return the answer: the text of the last move."""
         return self.moves[-1].args["text"]
 
 
 def tool_list(
-    rng: random.Random, needed: Tools | set[str], banned: set[str], most: int = 4
+    rng: random.Random, needed: Tools | set[str], banned: set[str], max_extra: int = 4
 ) -> Tools:
-    """`answer`, those needed and up to `most` others, none banned, in some order."""
+    """Return `answer`, those needed and up to `max_extra` others, none banned."""
     known = SIGNATURES | (needed if isinstance(needed, dict) else {})
     others = [t for t in SIGNATURES if t not in {*needed, *banned, "answer"}]
-    extra = rng.sample(others, rng.randint(0, min(most, len(others))))
+    extra = rng.sample(others, rng.randint(0, min(max_extra, len(others))))
     chosen = {*needed, "answer", *extra}
     order = [t for t in known if t in chosen]
-    if rng.random() < 0.5:  # the order of the package as often as any other
+    if rng.random() < 0.5:  # half of the lists have the order of the package
         rng.shuffle(order)
     return {t: known[t] for t in order}
 
 
 def final(text: str, thought: str = "Now I know the answer.") -> Move:
-    """The last move: answer with `text`."""
+    """Return the last move: answer with `text`."""
     return Move(thought, "answer", {"text": text})
 
 
 def calculation(rng: random.Random, held: bool) -> tuple[str, str]:
-    """A question about two or three numbers and the expression that answers it."""
+    """Return a question about two or three numbers, and the expression for it."""
     op = rng.choice("**++--/")
     a, b = words.numbers(rng, held)
-    b = max(b, 1) if op == "/" else b
+    b = max(b, 1) if op == "/" else b  # nothing is divided by 0
     if (kind := rng.random()) < 0.1:
         things, who = rng.choice(THINGS) + "s", rng.choice(PEOPLE)
         return STORIES[op].format(a=a, b=b, things=things, who=who), f"{a} {op} {b}"
@@ -118,7 +124,7 @@ def calculation(rng: random.Random, held: bool) -> tuple[str, str]:
 
 
 def calc(rng: random.Random, held: bool) -> Task:
-    """Arithmetic in varied words: one call of the calculator, then the answer."""
+    """Return a task of arithmetic: one call of the calculator, then the answer."""
     question, expression = calculation(rng, held)
     result = evaluate(expression)
     call = Move("I should calculate this.", "calc", {"expression": expression}, result)
@@ -127,7 +133,7 @@ def calc(rng: random.Random, held: bool) -> Task:
 
 
 def named_file(rng: random.Random, held: bool) -> tuple[str, str]:
-    """How a question names a file, and the path that is meant."""
+    """Return the words in which a question names a file, and its path."""
     name = file_name(rng, held)
     if rng.random() < 0.3:
         return f"the {name} file", name + ".txt"
@@ -136,7 +142,7 @@ def named_file(rng: random.Random, held: bool) -> tuple[str, str]:
 
 
 def read(rng: random.Random, held: bool) -> Task:
-    """Read one file and answer with what it says, or say that it did not work."""
+    """Return a task that reads a file, and answers with its text or a failure."""
     name, path = named_file(rng, held)
     text = sentence(rng, held)
     if rng.random() < 0.15:
@@ -153,7 +159,7 @@ def read(rng: random.Random, held: bool) -> Task:
 
 
 def read_calc(rng: random.Random, held: bool) -> Task:
-    """Read a number from a file, then calculate with it, then answer."""
+    """Return a task that reads a number from a file and calculates with it."""
     name, path = named_file(rng, held)
     op = rng.choice("*+-")
     a, k = words.numbers(rng, held, digits=4)
@@ -170,7 +176,7 @@ def read_calc(rng: random.Random, held: bool) -> Task:
 
 
 def direct(rng: random.Random, held: bool) -> Task:
-    """A question answered at once, without another tool."""
+    """Return a task that is answered at once, without another tool."""
     if not held and rng.random() < 0.1:
         question = rng.choice(list(CHAT))
         text = CHAT[question]
@@ -182,7 +188,7 @@ def direct(rng: random.Random, held: bool) -> Task:
 
 
 def listing(rng: random.Random, held: bool) -> Task:
-    """Name the files, or find the first one and read it."""
+    """Return a task that names the files, or finds the first one and reads it."""
     names = {file_name(rng, held) + ".txt" for _ in range(rng.randint(1, 4))}
     files = {name: sentence(rng, held) for name in sorted(names)}
     shown = ", ".join(files)
@@ -199,7 +205,7 @@ def listing(rng: random.Random, held: bool) -> Task:
 
 
 def remember(rng: random.Random, held: bool) -> Task:
-    """Put a sentence into the memory tool."""
+    """Return a task that puts a sentence into the memory tool."""
     text = sentence(rng, held)
     question = rng.choice(phrasings(OPENINGS, KEEP, held)).format(s=text)
     call = Move("I should remember this.", "remember", {"text": text}, "saved")
@@ -208,7 +214,7 @@ def remember(rng: random.Random, held: bool) -> Task:
 
 
 def lookup_question(rng: random.Random, held: bool) -> tuple[str, str, str]:
-    """A tool that looks something up, a question for it, and its argument."""
+    """Return a tool that looks something up, a question for it, and its argument."""
     tool = rng.choice(list(LOOKUPS))
     what = word_or_name(rng, held)
     question = rng.choice(phrasings(OPENINGS, LOOKUPS[tool], held))
@@ -216,21 +222,21 @@ def lookup_question(rng: random.Random, held: bool) -> tuple[str, str, str]:
 
 
 def new_tool_question(rng: random.Random, held: bool) -> tuple[str, str, str]:
-    """The same for a tool with a name made up on the spot."""
+    """Return the same for a tool whose name is made up."""
     tool, what = words.word(rng, held), word_or_name(rng, held)
     question = rng.choice(phrasings(OPENINGS, NEW_TOOL, held))
     return tool, question.format(tool=tool, w=what), what
 
 
 def word_or_name(rng: random.Random, held: bool) -> str:
-    """One or two words, as a city or a person might be called."""
+    """Return one or two words, like the name of a city or a person."""
     return " ".join(
         words.word(rng, held).capitalize() for _ in range(rng.randint(1, 2))
     )
 
 
 def lookup(rng: random.Random, held: bool) -> Task:
-    """A tool of another kind, perhaps never seen: use it and pass on its reply."""
+    """Return a task for another tool, perhaps a new one: pass on its reply."""
     if rng.random() < 0.5:
         tool, question, what = new_tool_question(rng, held)
         argument = rng.choice(ARGUMENTS)
@@ -244,9 +250,9 @@ def lookup(rng: random.Random, held: bool) -> Task:
 
 
 def no_tool(rng: random.Random, held: bool) -> Task:
-    """A request that no listed tool serves, answered so.
+    """Return a request that no listed tool can serve; the answer says so.
 
-    The lists are longer than elsewhere: many lack only the one tool that would do.
+    The lists are longer than elsewhere: many lack only the one tool that is needed.
     """
     if (kind := rng.random()) < 0.15:
         question = rng.choice(phrasings(OPENINGS, UNKNOWN, held))
@@ -257,7 +263,7 @@ def no_tool(rng: random.Random, held: bool) -> Task:
     else:
         other = rng.choice([calc, read, listing, remember])(rng, held)
         tool, question = other.moves[0].tool, other.question
-    tools = tool_list(rng, set(), {tool}, most=7)
+    tools = tool_list(rng, set(), {tool}, max_extra=7)
     return Task(
         "no_tool", tools, question, (final(NO_TOOL, "No tool here can do this."),)
     )
@@ -277,5 +283,5 @@ FAMILIES = Named("family", _FAMILIES)
 
 
 def make(family: str, rng: random.Random, held: bool) -> Task:
-    """One task of `family`, from the training side or (held) for evaluation."""
+    """Return one task of `family`, for training or (held) for evaluation."""
     return FAMILIES[family](rng, held)
