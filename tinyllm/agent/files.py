@@ -19,6 +19,7 @@ from tinyllm.errors import ToolError
 
 BYTE_LIMIT = 65_536  # of a file; a larger one is refused
 NAME_LIMIT = 50  # names in a listing
+_READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
 def folder(root: str | Path) -> Path:
@@ -36,7 +37,7 @@ def read_text(root: Path, path: str) -> str:
     BYTE_LIMIT bytes or is not UTF-8.
     """
     shown = repr(path if len(path) <= 60 else path[:59] + "…")
-    data = _read_bytes(_inside(root, path, shown), shown)
+    data = _read_bytes(root, _inside(root, path, shown), shown)
     if len(data) > BYTE_LIMIT:
         raise ToolError(f"{shown} has more than {BYTE_LIMIT} bytes, too many to read")
     try:
@@ -83,20 +84,39 @@ def _inside(root: Path, path: str, shown: str) -> Path:
     return full
 
 
-def _read_bytes(full: Path, shown: str) -> bytes:
-    """Return at most BYTE_LIMIT + 1 bytes of a regular file.
-
-    It opens without following a link put there since and without waiting for a pipe.
-    """
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+def _read_bytes(root: Path, full: Path, shown: str) -> bytes:
+    """Return at most BYTE_LIMIT + 1 bytes of a regular file."""
     try:
-        with open(os.open(full, flags), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        descriptor = _opened(root, full)
+        try:
+            mode = os.fstat(descriptor).st_mode
+            if stat.S_ISDIR(mode):
+                raise ToolError(f"{shown} is a folder, not a file")
+            if not stat.S_ISREG(mode):
                 raise ToolError(f"{shown} is not a regular file")
-            return file.read(BYTE_LIMIT + 1)
-    except IsADirectoryError as error:
-        raise ToolError(f"{shown} is a folder, not a file") from error
+            with open(descriptor, "rb", closefd=False) as file:
+                return file.read(BYTE_LIMIT + 1)
+        finally:
+            os.close(descriptor)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise ToolError(f"there is no file {shown}") from error
     except OSError as error:
         raise ToolError(f"{shown} cannot be read") from error
+
+
+def _opened(root: Path, full: Path) -> int:
+    """Return a descriptor of the file at a resolved path.
+
+    A resolved path has no links, so a link on the way was put there since: it opens
+    folder by folder and follows none. Nor does it wait for the other end of a pipe.
+    """
+    if os.open not in os.supports_dir_fd:  # Windows
+        return os.open(full, _READ)
+    descriptor = os.open(root, _READ)
+    for name in full.relative_to(root).parts:
+        try:
+            inner = os.open(name, _READ, dir_fd=descriptor)
+        finally:
+            os.close(descriptor)
+        descriptor = inner
+    return descriptor
