@@ -22,7 +22,7 @@ from tinyllm.progress import ignore
 if TYPE_CHECKING:
     from tinyllm.engine import Tokenizer
 
-OnText = Callable[[str], object]
+OnText = Callable[[str], object]  # gets each piece of a text as it is written
 Count = int | None  # None where a server does not say
 MAX_SECONDS = 86_400.0  # of any time limit: a day
 
@@ -49,14 +49,15 @@ class Slot:
     forwarded: Count = 0
     reused: Count = 0
     attempts: int = 1
+    # on request only, and not compared: arrays have no single truth value
     choices: tuple[Choice, ...] = field(default=(), repr=False, compare=False)
 
 
 class Backend(Protocol):
     """What the loop needs of a backend: slots for a transcript, and its limits."""
 
-    n_ctx: int
-    tools: Registry
+    n_ctx: int  # positions; bytes where a server hides its tokens
+    tools: Registry  # the calls that are legal
 
     @property
     def tokenizer(self) -> Tokenizer | Any:
@@ -99,6 +100,7 @@ def check_flag(name: str, value: bool) -> bool:
 
 def check_seconds(name: str, value: float) -> float:
     """Return the value; UsageError unless it is a number above 0, in seconds."""
+    # True is an int to Python, and not a time to anybody
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not (is_number and 0 < value <= MAX_SECONDS):
         raise UsageError(

@@ -28,6 +28,7 @@ DIGIT_LIMIT = 64  # decimal digits of any value on the way
 BIT_LIMIT = DIGIT_LIMIT * 10 // 3  # a decimal digit takes log2(10) = 3.32 bits
 PLACES = 6  # decimals of a result that is not a whole number
 
+# no letters, so no names, no attributes and no calls
 _FOREIGN = re.compile(r"[^0-9+\-*/%(). ]")
 
 
@@ -70,6 +71,7 @@ def _power(base: Fraction, exponent: Fraction) -> Fraction:
     """Return base ** exponent, refused before it is raised if it must be too large."""
     if exponent.denominator != 1:
         raise ToolError("an exponent must be a whole number")
+    # 9**9**9 would fill the memory, but the size of the result is known beforehand
     if (_bits(base) - 1) * abs(exponent) > BIT_LIMIT:
         raise ToolError(f"the power has more than {DIGIT_LIMIT} digits")
     return Fraction(base ** int(exponent))

@@ -36,6 +36,7 @@ def read_text(root: Path, path: str) -> str:
     ToolError if it leaves the root, is missing, is not a regular file, is larger than
     BYTE_LIMIT bytes or is not UTF-8.
     """
+    # escaped and cut: a path is the model's text, and the error is an observation
     shown = repr(path if len(path) <= 60 else path[:59] + "…")
     data = _read_bytes(root, _inside(root, path, shown), shown)
     if len(data) > BYTE_LIMIT:
@@ -57,6 +58,7 @@ def list_names(root: Path) -> str:
     except OSError as error:
         raise ToolError("the folder cannot be read") from error
     readable = (name for name in sorted(shown) if _is_readable(root, name))
+    # one more than fits shows that there are more
     names = list(islice(readable, NAME_LIMIT + 1))
     if len(names) > NAME_LIMIT:
         names[NAME_LIMIT] = "…"
@@ -95,6 +97,7 @@ def _read_bytes(root: Path, full: Path, shown: str) -> bytes:
             if not stat.S_ISREG(mode):
                 raise ToolError(f"{shown} is not a regular file")
             with open(descriptor, "rb", closefd=False) as file:
+                # one byte more than allowed shows that the file is too large
                 return file.read(BYTE_LIMIT + 1)
         finally:
             os.close(descriptor)

@@ -47,6 +47,7 @@ class OneLine:
 
     def __init__(self, tokenizer: Tokenizer, eos_ends: bool = False) -> None:
         self.eos_ids = frozenset(tokenizer.eos_ids) if eos_ends else frozenset()
+        # eos in a thought would end the transcript, and not only the line
         forbidden = set(tokenizer.special_ids) - self.eos_ids
         contents = [tokenizer.token_bytes(i) for i in range(tokenizer.vocab_size)]
         legal = [
@@ -111,7 +112,8 @@ class LocalBackend:
         self.attempts = check_int("attempts", attempts, 1)
         self.calls = self.parsed = self.tokens = 0
         self.temperature, self.seed = temperature, seed
-        self._grammars: dict[str, Grammar] = {}
+        self._grammars: dict[str, Grammar] = {}  # by the schema of their registry
+        # the trie of all tokens is built once, and every grammar shares it
         self._vocabulary = grammar.Vocabulary(self.tokenizer) if constrain else None
         self._thought = OneLine(self.tokenizer)
         self._free_call = OneLine(self.tokenizer, eos_ends=True)
@@ -158,7 +160,8 @@ class LocalBackend:
             slot = self._slot(token_ids, rules, self.sampler, budget, on_text)
         else:
             slot = self._first_that_parses(token_ids, budget)
-            on_text(slot.text)
+            on_text(slot.text)  # only now is it certain which attempt counts
+        # a free call that used up its budget met no line break: it is not complete
         is_cut = slot.forced if self.constrain else len(slot.token_ids) == budget
         if is_cut and budget < MAX_CALL:
             raise _full(len(token_ids), self.n_ctx)
@@ -194,7 +197,8 @@ class LocalBackend:
         """Return one slot under these rules, of at most `budget` tokens."""
         is_free = isinstance(rules, OneLine)
         before = self.session.forwarded, self.session.reused
-        with one_blas_thread():
+        with one_blas_thread():  # small products lose more by threads than they gain
+            # the whole transcript, of which the session forwards what is new
             logits = self.session.feed(token_ids)  # (V,)
             chosen = choose_tokens(self.session, logits, sampler, budget, rules)
             choices, text = self._collected(chosen, on_text)

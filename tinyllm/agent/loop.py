@@ -86,7 +86,7 @@ class Agent:
         `on_step` gets each step when it is done. UsageError if the task is empty or
         does not fit into the context, or if no tool could end the run.
         """
-        token_ids = self._prompt(task)
+        token_ids = self._prompt(task)  # grows in place from here on
         self.backend.reset()
         on_event = self._timed(on_event)
         steps: list[Step] = []
@@ -94,7 +94,7 @@ class Agent:
         while not reason:
             try:
                 steps.append(self._step(token_ids, on_event))
-            except ContextFullError:
+            except ContextFullError:  # the steps so far are worth keeping
                 reason = "context_full"
             except _TimeUpError:
                 reason = "time_up"
@@ -128,7 +128,7 @@ class Agent:
         tools = self.backend.tools.describe()
         token_ids = protocol.prompt_ids(tokenizer, tools, task, self.instruction)
         length = len(token_ids) + len(tokenizer.encode(protocol.THOUGHT))
-        if length >= n_ctx:
+        if length >= n_ctx:  # not even one token of a thought would fit
             raise UsageError(
                 f"the task is too long: with its tools it takes {length} tokens, and "
                 f"this model has a context of {n_ctx}; shorten it or give fewer tools"
@@ -141,7 +141,7 @@ class Agent:
             self._slot("thought", protocol.THOUGHT, token_ids, on_event),
             self._slot("call", protocol.CALL, token_ids, on_event),
         )
-        step = self._acted(slots)
+        step = self._acted(slots)  # the only line that acts
         if step.observation is not None:
             literal = observation_literal(step.observation, self.observation_limit)
             pieces = [protocol.OBSERVATION, literal]
@@ -174,6 +174,7 @@ class Agent:
         tool, args = None, None
         try:
             tool, args = parse_call(slots[1].text)
+            # the name is looked up in the registry, and nowhere else
             result = self.backend.tools.run(tool, args)
         except (ProtocolError, ToolError) as error:
             return Step(slots, tool, args, self._cut(f"error: {error}"))
@@ -183,12 +184,14 @@ class Agent:
 
     def _cut(self, text: str) -> str:
         """Return the text as the model reads it: the value of its literal."""
+        # through the literal and back: cut, and without half characters
         return str(json.loads(observation_literal(text, self.observation_limit)))
 
     def _ended(self, steps: list[Step]) -> str:
         """Return why the run is over after these steps, or "" if it goes on."""
         if steps[-1].answer is not None:
             return "answered"
+        # a model that repeats itself and gets the same reply would go on like that
         if len(steps) > 1 and _action(steps[-1]) == _action(steps[-2]):
             return "repeated"
         return "max_steps" if len(steps) >= self.max_steps else ""
@@ -204,6 +207,7 @@ def _backend(thing: Any, tools: Registry | None, options: dict[str, Any]) -> Bac
         raise UsageError(
             f"tools must be a Registry, not {tools!r:.40}: write Registry([...])"
         )
+    # by what it can do, not by its class: a test writes a backend in a few lines
     if not hasattr(thing, "thought"):
         mine = default() if tools is None else tools
         return LocalBackend(thing, mine, **options)

@@ -30,6 +30,8 @@ from tinyllm import strict_json
 from tinyllm.errors import ProtocolError, UsageError
 from tinyllm.text.start import Begins, after_bos
 
+# A label begins with the line break that ends the slot before it, and ends with the
+# blank, so that a slot begins with its first word.
 TOOLS = "TOOLS: "
 FORMAT = "\nFORMAT: "
 TASK = "\nTASK: "
@@ -79,6 +81,7 @@ def describe(tools: Mapping[str, Iterable[str]]) -> str:
 
 def encode_pieces(tokenizer: Encoder, pieces: Iterable[str]) -> list[int]:
     """Return the ids of each piece encoded alone, in order; no bos, no special ids."""
+    # never joined first: encode(a) + encode(b) need not be encode(a + b)
     return [token_id for piece in pieces for token_id in tokenizer.encode(piece)]
 
 
@@ -108,6 +111,7 @@ def observation_literal(text: str, limit: int = OBSERVATION_LIMIT) -> str:
 
     A text longer than `limit` characters is cut to `limit`, the last being "…".
     """
+    # before escaping: half an escape would not be a literal
     if len(text) > limit:
         text = text[: limit - len(CUT)] + CUT
     return one_line_json(text)
@@ -132,6 +136,7 @@ def parse_call(text: str) -> tuple[str, dict[str, Any]]:
     found = _first_object(text.strip())
     if set(found) != {"tool", "args"}:
         raise ProtocolError(f"a call has the keys tool and args, not {_keys(found)}")
+    # whether the tool exists and the arguments fit is for the registry to say
     tool, args = found["tool"], found["args"]
     if not isinstance(tool, str) or not isinstance(args, dict):
         raise ProtocolError('"tool" must be a text and "args" an object')
@@ -172,6 +177,7 @@ def one_line_json(value: Any) -> str:
 
     json escapes those below U+0020; U+007F to U+009F, U+2028 and U+2029 are added.
     """
+    # not ASCII: a letter with an accent is fewer tokens than its escape
     raw = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     escaped = _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", raw)
     return _SURROGATE.sub("\ufffd", escaped)

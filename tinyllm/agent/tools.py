@@ -84,6 +84,7 @@ class Tool:
         docstring and its signature; a parameter with a default may be left out.
         ToolError if one of them is missing or of another kind.
         """
+        # a model writes the name inside a JSON string, and a prompt lists it as a word
         name = getattr(function, "__name__", None)
         if not (isinstance(name, str) and name.isidentifier() and name.isascii()):
             raise ToolError(f"a tool needs a plain name, not {name!r}: use def")
@@ -96,6 +97,7 @@ class Tool:
     def check(self, args: dict[str, Any]) -> None:
         """Raise ToolError unless the arguments fit the schema."""
         wanted = self.parameters["properties"]
+        # a wrong name first: it is the likely reason why another one is missing
         for key in args:
             if key not in wanted:
                 takes = ", ".join(wanted) or "no arguments"
@@ -116,6 +118,7 @@ class Registry:
 
     def __init__(self, tools: Iterable[Tool | Callable[..., object]]) -> None:
         made = [tool if isinstance(tool, Tool) else Tool.of(tool) for tool in tools]
+        # a dict keeps the order, which is the order of the prompt
         self._tools = {tool.name: tool for tool in made}
         if len(self._tools) != len(made):
             names = ", ".join(tool.name for tool in made)
@@ -141,6 +144,7 @@ class Registry:
         """
         if not self._tools:
             raise ToolError("no tools, so no call is possible: register at least one")
+        # a branch for each tool: its arguments belong to it and to no other
         calls = [{"tool": {"const": t.name}, "args": t.parameters} for t in self]
         return {"anyOf": [_object_schema(call, list(call)) for call in calls]}
 
@@ -158,6 +162,7 @@ class Registry:
         Only KeyboardInterrupt passes through: anything else that a tool raises, even
         SystemExit, is its failure and not the end of the run.
         """
+        # checked again although a grammar may have: a free call or a server has none
         tool = self.check(name, args)
         try:
             result = tool.function(**args)
@@ -214,6 +219,7 @@ def remember(notes: list[str] | None = None) -> Tool:
 
     def remember(text: str) -> str:
         """Keep a note."""
+        # a model that repeats itself must not fill the memory
         if len(kept) >= NOTE_LIMIT:
             raise ToolError(f"there are {NOTE_LIMIT} notes already")
         kept.append(text)
@@ -236,18 +242,21 @@ def every(root: str | Path = ".", notes: list[str] | None = None) -> Registry:
 def _parameters(function: Callable[..., object]) -> dict[str, Any]:
     """Return the JSON Schema of the function's arguments."""
     try:
+        # under `from __future__ import annotations` the types are texts
         found = inspect.signature(function, eval_str=True).parameters
     except Exception as error:  # a type given as text may raise anything
         raise ToolError(f"{function.__name__} has types that are unknown") from error
     properties = {
         name: {"type": _json_type(function.__name__, p)} for name, p in found.items()
     }
+    # what has a default may be left out
     required = [name for name, p in found.items() if p.default is p.empty]
     return _object_schema(properties, required)
 
 
 def _json_type(tool: str, parameter: inspect.Parameter) -> str:
     """Return the JSON type of a parameter; ToolError if none or if not by name."""
+    # a call gives arguments by name, so *args, **kwargs and f(x, /) cannot be called
     by_name = parameter.kind in (
         parameter.POSITIONAL_OR_KEYWORD,
         parameter.KEYWORD_ONLY,
@@ -301,6 +310,7 @@ def _object_schema(properties: dict[str, Any], required: list[str]) -> dict[str,
 def _is_a(value: object, json_type: str) -> bool:
     """Return whether a JSON value has a type; true and false are not numbers."""
     kinds = {"string": str, "integer": int, "number": (int, float), "boolean": bool}
+    # to Python True is an int as well
     if isinstance(value, bool):
         return json_type == "boolean"
     return isinstance(value, kinds[json_type])  # type: ignore[arg-type]

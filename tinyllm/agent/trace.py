@@ -12,6 +12,7 @@ from tinyllm.agent import protocol
 from tinyllm.agent.backend import Count, Slot, total
 from tinyllm.agent.protocol import observation_literal, one_line_json
 
+# The fields of a step in JSON: what was said and done, then what it cost.
 _SAID = ("thought", "call", "tool", "args", "observation", "answer")
 _COUNTED = (
     "tokens",
@@ -32,7 +33,7 @@ class Step:
     the model read it, already cut, and None after an answer.
     """
 
-    slots: tuple[Slot, Slot] = field(repr=False)
+    slots: tuple[Slot, Slot] = field(repr=False)  # thought, call
     tool: str | None
     args: dict[str, Any] | None
     observation: str | None = None
@@ -86,7 +87,7 @@ class Step:
     def to_json(self) -> dict[str, Any]:
         """Return the step as a plain dict."""
         plain = {name: getattr(self, name) for name in _SAID + _COUNTED}
-        mass = plain["mass_kept"]
+        mass = plain["mass_kept"]  # the digits left out differ between machines
         return plain | {"mass_kept": None if mass is None else round(mass, 4)}
 
     def json_line(self, number: int) -> str:
@@ -95,13 +96,14 @@ class Step:
 
     def __str__(self) -> str:
         legal = f"legal min {self.legal_min}"
-        if self.legal_min is None:
+        if self.legal_min is None:  # no mask of ours, though perhaps a server's
             by_server = self.slots[1].constrained
             legal = "constrained by the server" if by_server else "unconstrained"
         work = f"forwarded {_known(self.forwarded)}, reused {_known(self.reused)}"
         forced = ", forced" if self.forced else ""
         again = f", {self.attempts} attempts" if self.attempts > 1 else ""
         lines = [
+            # a free call may contain anything, but not a line of its own
             f"THOUGHT: {protocol.one_line(self.thought)}",
             f"CALL: {protocol.one_line(self.call)}",
             f"      [{_known(self.tokens)} tokens, {legal}, {work}{forced}{again}]",
@@ -126,7 +128,7 @@ class Trace:
     answer: str | None
     steps: tuple[Step, ...]
     reason: str
-    token_ids: tuple[int, ...] = field(repr=False)
+    token_ids: tuple[int, ...] = field(repr=False)  # with bos and all scaffolding
 
     def to_json(self) -> dict[str, Any]:
         """Return the run as a plain dict, without ids: task, answer, reason, steps."""

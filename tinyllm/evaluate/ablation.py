@@ -132,7 +132,7 @@ def outcomes(
     options = {"temperature": condition.temperature} | arm.options
     backend = LocalBackend(lm, default(), **options)
     for number, task, tools in tasks_with_tools(family, n, seed, first):
-        if condition.unseen:
+        if condition.unseen:  # the same task, its tools under other names
             task, tools = renamed(task, tools)
         backend.seed = seed + number
         agent = Agent(

@@ -99,7 +99,7 @@ def solved(task: Task, trace: Trace) -> bool:
 
 def tasks(family: str, n: int, seed: int) -> Iterator[Task]:
     """Yield the first `n` held-out tasks of `family`; a larger `n` only adds some."""
-    rng = random.Random(f"{family} {seed}")
+    rng = random.Random(f"{family} {seed}")  # a text: the same on every machine
     for _ in range(n):
         yield make(family, rng, held=True)
 

@@ -24,7 +24,7 @@ from tinyllm.train.backward import Weights, loss_and_gradients
 from tinyllm.train.loop import CHECKPOINT, MIXES, RECIPES, Recipe, batch, fit
 from tinyllm.train.operations import Array
 
-TOKENIZER_SEED, CORPUS_SEED, FRESH_SEED = 0, 1, 2
+TOKENIZER_SEED, CORPUS_SEED, FRESH_SEED = 0, 1, 2  # fresh: for the final loss
 MAX_STEPS = 100_000  # the corpus, made before the first step, is in memory
 
 CARD = """\
@@ -69,7 +69,7 @@ def train(
     recipe, target = recipe_of(name, steps), writable(folder)
     try:
         _train(name, recipe, target, out)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt:  # fit has saved its state by now
         begun = (target / CHECKPOINT).exists()
         how = f"resumes from {target / CHECKPOINT}" if begun else "starts again"
         _say(out, f"stopped: the same command {how}")
@@ -86,6 +86,7 @@ def recipe_of(name: str, steps: int | None = None) -> Recipe:
         raise UsageError(f"{steps} steps train nothing: give 1 or more")
     if steps is not None and steps > MAX_STEPS:
         raise UsageError(f"{steps} steps are too many: give {MAX_STEPS} or fewer")
+    # a shorter run has no time for restarts
     return recipe if steps is None else replace(recipe, steps=steps, restarts=())
 
 
@@ -96,7 +97,7 @@ def _train(name: str, recipe: Recipe, folder: Path, out: TextIO | None) -> None:
         ids = corpus.build(
             tokenizer, recipe.n_tokens, CORPUS_SEED, MIXES[recipe.mix], progress.update
         )
-    checksum = corpus.checksum(ids)
+    checksum = corpus.checksum(ids)  # shows at once whether it is the usual corpus
     _say(out, f"corpus of {len(ids):,} tokens, SHA-256 {checksum}")
     weights = _fit(recipe, ids, folder, out)
     loss = fresh_loss(recipe, weights, tokenizer)

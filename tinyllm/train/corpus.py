@@ -22,7 +22,7 @@ from tinyllm.text.bpe import BPE, train
 from tinyllm.train.data.stories import story
 from tinyllm.train.tasks import Task, make
 
-Mix = dict[str, float]
+Mix = dict[str, float]  # family -> share of the documents
 AGENT: Mix = {"calc": 0.16, "read": 0.14, "read_calc": 0.12, "direct": 0.11} | {
     "list": 0.09,
     "remember": 0.05,
@@ -42,6 +42,7 @@ def task_pieces(task: Task) -> list[str]:
         if move.observation is not None:
             literal = protocol.observation_literal(move.observation)
             pieces += [protocol.OBSERVATION, literal]
+    # after its final answer the model writes a line break, and then eos
     return [*pieces, protocol.END]
 
 
@@ -54,6 +55,7 @@ def document_pieces(rng: random.Random, mix: Mix) -> list[str]:
 def learn_tokenizer(seed: int, vocab_size: int = 512, n_documents: int = 20_000) -> BPE:
     """Return the byte-level BPE of `n_documents` documents of the agent mix."""
     rng = random.Random(seed)
+    # pieces, not documents: no token is learned that crosses a boundary
     sample = (p for _ in range(n_documents) for p in document_pieces(rng, AGENT))
     return BPE.from_merges(train(sample, vocab_size))
 
@@ -79,10 +81,10 @@ def build(
 
     After each document it calls `progress` with the number of ids so far.
     """
-    ids = np.empty(n_tokens, np.uint16)
+    ids = np.empty(n_tokens, np.uint16)  # 512 ids fit, in a quarter of the memory
     filled = 0
     for document in documents(tokenizer, seed, mix):
-        part = document[: n_tokens - filled]
+        part = document[: n_tokens - filled]  # the last document is cut
         ids[filled : filled + len(part)] = part
         filled += len(part)
         progress(filled)

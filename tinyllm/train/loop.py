@@ -106,6 +106,7 @@ def initial_weights(config: Config, seed: int) -> Weights:
     """
     rng = np.random.default_rng(seed)
     weights = {}
+    # the residual stream is a sum of 2·L outputs: so scaled, it does not grow with L
     for name, shape in weight_shapes(config).items():
         output = name.endswith(("o_proj.weight", "down_proj.weight"))
         spread = 0.02 / math.sqrt(2 * config.n_layers) if output else 0.02
@@ -116,8 +117,9 @@ def initial_weights(config: Config, seed: int) -> Weights:
 
 def batch(recipe: Recipe, ids: np.ndarray, step: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the tokens of `step`'s own slice and those that follow, (B, T) each."""
+    # no shuffling: the corpus is random already, and a resumed run needs no state
     start, size = step * recipe.step_tokens, recipe.step_tokens
-    part = ids[start : start + size + 1].astype(np.int64)
+    part = ids[start : start + size + 1].astype(np.int64)  # (B·T + 1,)
     t = recipe.window(step)
     return part[:-1].reshape(-1, t), part[1:].reshape(-1, t)
 
@@ -141,7 +143,7 @@ def fit(
     weights = initial_weights(recipe.config, recipe.seed)
     optimizer = AdamW(weights)
     path = folder / CHECKPOINT
-    if path.exists():
+    if path.exists():  # an earlier run was stopped
         restore(path, optimizer, recipe)
     done = saved = optimizer.steps
     try:
@@ -204,7 +206,7 @@ def train_step(recipe: Recipe, ids: np.ndarray, optimizer: AdamW) -> float:
     loss, grads = loss_and_gradients(optimizer.weights, recipe.config, tokens, targets)
     if not math.isfinite(loss):
         raise _diverged(step + 1, f"the loss is {loss}")
-    clip(grads)
+    clip(grads)  # one unusual batch must not move the weights far
     optimizer.step(grads, recipe.rate(step))
     return loss
 
@@ -225,6 +227,7 @@ def restore(path: Path, optimizer: AdamW, recipe: Recipe) -> None:
     """
     arrays = state_arrays(optimizer)
     try:
+        # without pickle a checkpoint is data: opening one runs no code
         with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             stored = {name: file[name] for name in arrays}
             steps = int(file["steps"])
@@ -240,7 +243,7 @@ def restore(path: Path, optimizer: AdamW, recipe: Recipe) -> None:
         if (stored[name].shape, stored[name].dtype) != (array.shape, array.dtype):
             raise _not_resumable(path, f"{name} is {stored[name].shape}")
     for name, array in arrays.items():
-        array[...] = stored[name]
+        array[...] = stored[name]  # in place: the caller has these very arrays
     optimizer.steps = steps
 
 

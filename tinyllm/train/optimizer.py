@@ -17,6 +17,7 @@ from tinyllm.train.backward import Weights
 
 def learning_rate(step: int, steps: int, peak: float, warmup: int = 100) -> float:
     """Return the rate of `step`: linear to `peak`, then half a cosine to 5 % of it."""
+    # at first the moments know little, so the steps are short
     if step < warmup:
         return peak * (step + 1) / warmup
     done = (step - warmup) / max(1, steps - warmup)
@@ -60,6 +61,6 @@ class AdamW:
             m, v, w = self.m[name], self.v[name], self.weights[name]
             m += (1 - b1) * (g - m)
             v += (1 - b2) * (g * g - v)
-            if w.ndim > 1:
+            if w.ndim > 1:  # decay apart from the gradient: the W of AdamW
                 w *= 1 - lr * self.decay
             w -= (lr / fix1) * m / (np.sqrt(v / fix2) + self.eps)

@@ -88,6 +88,7 @@ def tool_list(
 ) -> Tools:
     """Return `answer`, those needed and up to `max_extra` others, none banned."""
     known = SIGNATURES | (needed if isinstance(needed, dict) else {})
+    # lists vary in length, members and order, so that reading them pays
     others = [t for t in SIGNATURES if t not in {*needed, *banned, "answer"}]
     extra = rng.sample(others, rng.randint(0, min(max_extra, len(others))))
     chosen = {*needed, "answer", *extra}
@@ -126,7 +127,7 @@ def calculation(rng: random.Random, held: bool) -> tuple[str, str]:
 def calc(rng: random.Random, held: bool) -> Task:
     """Return a task of arithmetic: one call of the calculator, then the answer."""
     question, expression = calculation(rng, held)
-    result = evaluate(expression)
+    result = evaluate(expression)  # the real calculator: its rounding is learned too
     call = Move("I should calculate this.", "calc", {"expression": expression}, result)
     tools = tool_list(rng, {"calc"}, set())
     return Task("calc", tools, question, (call, final(result)))
@@ -145,10 +146,11 @@ def read(rng: random.Random, held: bool) -> Task:
     """Return a task that reads a file, and answers with its text or a failure."""
     name, path = named_file(rng, held)
     text = sentence(rng, held)
-    if rng.random() < 0.15:
+    if rng.random() < 0.15:  # a second line: the literal has an escape
         text += "\n" + sentence(rng, held)[:40].strip()
     question = rng.choice(phrasings(OPENINGS, READ, held)).format(n=name)
     tools = tool_list(rng, {"read_file"}, set())
+    # an error of a tool is reported as one; evaluation has real files only
     if not held and rng.random() < 0.06:
         call = Move(
             "I should read the file.", "read_file", {"path": path}, "error: " + text
@@ -166,7 +168,7 @@ def read_calc(rng: random.Random, held: bool) -> Task:
     question = rng.choice(phrasings(OPENINGS, COMBINE[op], held)).format(n=name, k=k)
     expression = f"{a} {op} {k}"
     result = evaluate(expression)
-    moves = (
+    moves = (  # the number is known only after the first observation
         Move("I should read the file.", "read_file", {"path": path}, str(a)),
         Move("Now I should calculate.", "calc", {"expression": expression}, result),
         final(result),
@@ -177,7 +179,7 @@ def read_calc(rng: random.Random, held: bool) -> Task:
 
 def direct(rng: random.Random, held: bool) -> Task:
     """Return a task that is answered at once, without another tool."""
-    if not held and rng.random() < 0.1:
+    if not held and rng.random() < 0.1:  # the same few phrases each time
         question = rng.choice(list(CHAT))
         text = CHAT[question]
     else:
@@ -237,6 +239,7 @@ def word_or_name(rng: random.Random, held: bool) -> str:
 
 def lookup(rng: random.Random, held: bool) -> Task:
     """Return a task for another tool, perhaps a new one: pass on its reply."""
+    # a made-up name teaches to copy the name from the list
     if rng.random() < 0.5:
         tool, question, what = new_tool_question(rng, held)
         argument = rng.choice(ARGUMENTS)
@@ -263,7 +266,7 @@ def no_tool(rng: random.Random, held: bool) -> Task:
     else:
         other = rng.choice([calc, read, listing, remember])(rng, held)
         tool, question = other.moves[0].tool, other.question
-    tools = tool_list(rng, set(), {tool}, max_extra=7)
+    tools = tool_list(rng, set(), {tool}, max_extra=7)  # up to all but the right one
     return Task(
         "no_tool", tools, question, (final(NO_TOOL, "No tool here can do this."),)
     )

@@ -60,6 +60,7 @@ def story(rng: random.Random) -> str:
     values["friend"] = rng.choice(ANIMALS)
     values["colour"], values["thing"] = rng.choice(ADJECTIVES), rng.choice(THINGS)
     values["place"] = rng.choice(PLACES)
+    # the order of these draws is part of the corpus
     opening = [rng.choice(part) for part in (BEGIN, WANT, TROUBLE)]
     values["weather"] = rng.choice(ADJECTIVES)
     end = rng.choice(END)

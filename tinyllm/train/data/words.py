@@ -53,6 +53,7 @@ mountain north once base hear horse cut sure watch color face wood main""".split
 
 def held_out(*key: object) -> bool:
     """Return whether a key is reserved for evaluation: one in eight, by checksum."""
+    # not hash(): that of a text differs from run to run
     return zlib.crc32(repr(key).encode()) % 8 == 0
 
 
@@ -67,6 +68,7 @@ def random_word(rng: random.Random) -> str:
 
 def word(rng: random.Random, held: bool) -> str:
     """Return a random word from the training or the evaluation side."""
+    # drawn again until it is on the right side, one try in eight if held
     while held_out(found := random_word(rng)) != held:
         pass
     return found
