@@ -5,7 +5,8 @@ Public: `Tool`, `Registry`, `default`, `every`, and the tools `calc`, `read_file
 
 `inspect` reads the JSON Schema of a tool off its signature: four types are enough for a
 course, and pydantic would be a dependency of the core. A tool that fails does not end
-the loop: the model gets an observation "error: …" and can react to it.
+the loop: the model gets an observation "error: …" and can react to it. So the words of
+a ToolError are input of the model, and other words would lead to other runs.
 
 Before this: `files`. Next: `backend`.
 """
