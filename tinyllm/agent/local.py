@@ -199,8 +199,10 @@ class LocalBackend:
         before = self.session.forwarded, self.session.reused
         with one_blas_thread():  # small products lose more by threads than they gain
             # the whole transcript, of which the session forwards what is new
-            logits = self.session.feed(token_ids)  # (V,)
-            chosen = choose_tokens(self.session, logits, sampler, budget, rules)
+            logits = self.lm.prefill(self.session, token_ids)  # (V,)
+            chosen = choose_tokens(
+                self.lm, self.session, logits, sampler, budget, rules
+            )
             choices, text = self._collected(chosen, on_text)
         # a free line has a mask too, but not one that says anything about the model
         legal = [] if is_free else [choice.legal for choice in choices if choice.legal]

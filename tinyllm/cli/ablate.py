@@ -17,7 +17,7 @@ from tinyllm.errors import UsageError
 from tinyllm.progress import Progress
 
 if TYPE_CHECKING:
-    from tinyllm.engine import NumpyEngine
+    from tinyllm.engine import Engine
     from tinyllm.evaluate.ablation import Arm, Condition
     from tinyllm.evaluate.outcome_file import OutcomeFile
     from tinyllm.evaluate.table import Row
@@ -108,7 +108,7 @@ def _conditions(names: Sequence[str], early: str | None) -> list[Condition]:
 
 
 def _row(
-    lm: NumpyEngine,
+    lm: Engine,
     condition: Condition,
     arm: Arm,
     families: Sequence[str],

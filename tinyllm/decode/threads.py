@@ -1,8 +1,8 @@
 """One BLAS thread while generating: `one_blas_thread`.
 
-The products of a small model are too short to share: several threads mostly wait for
-each other, and on busy cores they collapse. Needs threadpoolctl; without it, or where
-the user set a variable of `USER_CHOICE`, nothing is changed.
+The matrix products of a small model are too short to share: several threads mostly wait
+for each other, and on busy cores they become many times slower. Needs threadpoolctl.
+Without it, or where the user set a variable of `USER_CHOICE`, nothing is changed.
 """
 
 from __future__ import annotations

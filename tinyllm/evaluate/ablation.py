@@ -19,7 +19,7 @@ from tinyllm.agent.loop import Agent
 from tinyllm.agent.protocol import CALL_FORMAT
 from tinyllm.agent.tools import Registry, default
 from tinyllm.agent.trace import Step, Trace
-from tinyllm.engine import NumpyEngine
+from tinyllm.engine import Engine
 from tinyllm.errors import Named, ToolError
 from tinyllm.evaluate.held_out import MAX_STEPS, solved, tasks_with_tools
 from tinyllm.evaluate.renamed_tools import renamed
@@ -116,7 +116,7 @@ USUAL = tuple(CONDITIONS)[:4]  # these need no file but those in the package
 
 
 def outcomes(
-    lm: NumpyEngine,
+    lm: Engine,
     condition: Condition,
     arm: Arm,
     family: str,

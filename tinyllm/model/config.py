@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tinyllm.errors import CheckpointError
+from tinyllm.errors import CheckpointError, is_int
 
 LARGEST_SIZE = 2**24  # no real width or vocabulary comes near
 LARGEST = {"n_layers": 1000, "n_ctx": 2**20}
@@ -155,7 +155,7 @@ def weight_shapes(config: Config) -> dict[str, tuple[int, ...]]:
 
 
 def _check_size(name: str, value: object, limit: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool):
+    if not is_int(value):
         raise CheckpointError(f"config: {name} must be a whole number, not {value!r}")
     if not 1 <= value <= limit:
         raise CheckpointError(f"config: {name} is {value}; expected 1 to {limit}")

@@ -6,7 +6,7 @@ Every size is in `Config`, every weight in a plain dict under Hugging Face's nam
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import Any, Protocol
 
@@ -18,6 +18,9 @@ from tinyllm.errors import (
     ContextFullError,
     InvalidTokenError,
     PromptTooShortError,
+    UsageError,
+    check_int,
+    is_int,
 )
 from tinyllm.model.cache import KVCache
 from tinyllm.model.config import Config, weight_shapes
@@ -48,7 +51,7 @@ class Numbers(Protocol):
 
 
 Weights = Mapping[str, Numbers]
-NO_TRANSCRIPT = (str, bytes, bytearray, set, frozenset, dict)  # though they hold ids
+NO_TRANSCRIPT = (str, bytes, bytearray, set, frozenset, dict)  # not lists of ids
 
 
 @dataclass(frozen=True)
@@ -106,13 +109,13 @@ class Model:
         """Return the normed state (T, D) at each of the T ids, which follow the cache.
 
         The cache's length moves once, at the end. Raises InvalidTokenError,
-        PromptTooShortError for no ids, ContextFullError and InferenceError for a cache
-        of another model, all before any writing.
+        PromptTooShortError for no ids, ContextFullError and CacheError for a cache of
+        another model, all before any writing.
         """
         cache = KVCache(self.config) if cache is None else cache
         start = cache.length
         ids = self.check(token_ids, start)
-        cache.claim(self, len(ids))
+        cache.claim(self)
         x = self.embedding[ids if len(ids) > 1 else ids[0]]  # (T, D), or (D,) for one
         cos, sin = self.rotation(start, len(ids))
         for i, layer in enumerate(self.layers):
@@ -139,7 +142,23 @@ class Model:
 
         Raises InvalidTokenError, PromptTooShortError or ContextFullError.
         """
-        return check_fit(token_ids, self.config, start)
+        ids = check_ids(token_ids, self.config.vocab_size)
+        if start + len(ids) > self.config.n_ctx:
+            raise ContextFullError(
+                f"{start} positions are cached, and {len(ids)} more exceed the context "
+                f"limit of {self.config.n_ctx}: shorten the text or rewind"
+            )
+        return ids
+
+    def shorten(self, n_ctx: int) -> None:
+        """Limit the context to n_ctx positions; UsageError for more than it has."""
+        check_int("n_ctx", n_ctx, least=1)
+        if n_ctx > self.config.n_ctx:
+            raise UsageError(
+                f"n_ctx is {n_ctx}, but this model was made for {self.config.n_ctx} "
+                f"positions: give {self.config.n_ctx} or fewer"
+            )
+        self.config = replace(self.config, n_ctx=int(n_ctx))
 
     def _attend(
         self,
@@ -166,20 +185,6 @@ class Model:
         return attend_rows(q, k, v) if self.exact else attend_blocks(q, k, v)
 
 
-def check_fit(token_ids: Sequence[int], config: Config, start: int) -> list[int]:
-    """Return the ids as a list, fit to be forwarded from position `start`.
-
-    Raises InvalidTokenError, PromptTooShortError or ContextFullError.
-    """
-    ids = check_ids(token_ids, config.vocab_size)
-    if start + len(ids) > config.n_ctx:
-        raise ContextFullError(
-            f"{start} positions held and {len(ids)} more exceed the context limit "
-            f"of {config.n_ctx}: shorten the text or rewind"
-        )
-    return ids
-
-
 def check_ids(token_ids: Sequence[int], vocab_size: int) -> list[int]:
     """Return the ids as a list of ints; InvalidTokenError, or PromptTooShortError."""
     try:
@@ -193,7 +198,7 @@ def check_ids(token_ids: Sequence[int], vocab_size: int) -> list[int]:
     if not ids:
         raise PromptTooShortError("no token ids were given: at least one is needed")
     for i in ids:
-        if isinstance(i, bool) or not isinstance(i, (int, np.integer)):
+        if not is_int(i):
             raise InvalidTokenError(f"a token id must be a whole number, not {i!r}")
         if not 0 <= i < vocab_size:
             raise InvalidTokenError(
