@@ -16,7 +16,15 @@ from tinyllm.agent.loop import Agent
 from tinyllm.agent.protocol import call_text
 from tinyllm.errors import UsageError
 from tinyllm.evaluate import held_out
-from tinyllm.evaluate.ablation import ARMS, CONDITIONS, judged, outcomes
+from tinyllm.evaluate.ablation import (
+    ARMS,
+    CONDITIONS,
+    Outcome,
+    differing,
+    judged,
+    outcomes,
+    sample,
+)
 from tinyllm.train.tasks import FAMILIES, make
 
 TRAINED = CONDITIONS["trained"]
@@ -149,6 +157,24 @@ def test_an_outcome_depends_on_nothing_that_was_run_before_it(agent_lm, name):
     assert list(outcomes(agent_lm, hot, arm, "direct", 4, first=2)) == whole[2:]
     assert list(outcomes(agent_lm, hot, arm, "direct", 2)) == whole[:2]
     assert [o.number for o in whole] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("field", ["tokens", "forwarded", "solved"])
+def test_a_cold_run_finds_an_outcome_that_is_not_its_own(agent_lm, field):
+    mask = ARMS["mask"]
+    found = list(outcomes(agent_lm, TRAINED, mask, "calc", 3))
+    assert differing(agent_lm, TRAINED, mask, found) == []
+    wrong = replace(found[1], **{field: getattr(found[1], field) + 1})
+    assert differing(agent_lm, TRAINED, mask, [found[0], wrong]) == [wrong]
+
+
+def test_the_sample_is_a_twentieth_of_the_tasks_that_others_came_before():
+    one = Outcome("calc", 0, 2, 2, 2, True, True, False, 50, 130, 0.9, "answered")
+    found = [replace(one, number=n) for n in range(40)]
+    assert len(sample(found, 0)) == 2
+    assert sample(found, 0) == sample(found, 0) != sample(found, 1)
+    assert [outcome.number for outcome in sample(found[:2], 0)] == [1]
+    assert sample(found[:1], 0) == sample([], 0) == []
 
 
 def test_each_task_has_dice_of_its_own():

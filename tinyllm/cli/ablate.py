@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from tinyllm.atomic_file import whole_file, writable
 from tinyllm.cli.options import positive, whole
-from tinyllm.errors import UsageError
+from tinyllm.errors import InferenceError, UsageError
 from tinyllm.progress import Progress
 
 if TYPE_CHECKING:
     from tinyllm.engine import Engine
-    from tinyllm.evaluate.ablation import Arm, Condition
+    from tinyllm.evaluate.ablation import Arm, Condition, Outcome
     from tinyllm.evaluate.outcome_file import OutcomeFile
     from tinyllm.evaluate.table import Row
 
@@ -119,6 +119,7 @@ def _row(
     from tinyllm.evaluate.ablation import outcomes
     from tinyllm.evaluate.table import row
 
+    before = len(kept.outcomes)
     total = sum(max(args.tasks, kept.done(family)) for family in families)
     with Progress(total, f"{condition.name}, {arm.name}", "tasks") as progress:
         done = sum(kept.done(family) for family in families)
@@ -131,11 +132,29 @@ def _row(
                 kept.add(outcome)
                 done += 1
                 progress.update(done)
+    _check_cold(condition, arm, kept.outcomes[before:], args.seed)
     n = min(kept.done(family) for family in families)
     if n > args.tasks:
         print(f"{n} tasks a family are there already: all count", file=sys.stderr)
     counted = [o for o in kept.outcomes if o.family in families and o.number < n]
     return row(condition.name, arm.name, counted)
+
+
+def _check_cold(
+    condition: Condition, arm: Arm, new: Sequence[Outcome], seed: int
+) -> None:
+    """Run a sample of the tasks again, cold; InferenceError if an outcome differs."""
+    import tinyllm
+    from tinyllm.evaluate.ablation import differing, sample
+
+    if not (again := sample(new, seed)):
+        return
+    for bad in differing(tinyllm.load(condition.model), condition, arm, again, seed):
+        raise InferenceError(
+            f"{condition.name}, {arm.name}: task {bad.number} of {bad.family} has "
+            "another outcome in a cold run, so this table cannot be trusted: "
+            f"try `tinyllm verify cache --model {condition.model}`"
+        )
 
 
 def _draw(rows: Sequence[Row], path: Path) -> None:

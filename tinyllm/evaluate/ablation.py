@@ -10,7 +10,9 @@ An arm differs from `free` in one thing only: an instruction, more attempts, or 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+import random
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, get_type_hints
 
@@ -144,6 +146,28 @@ def outcomes(
         tokens = backend.tokens - tokens
         forwarded = backend.session.forwarded - forwarded
         yield judged(number, task, tools, trace, tokens, forwarded)
+
+
+def sample(found: Sequence[Outcome], seed: int) -> list[Outcome]:
+    """Return some outcomes to check, a twentieth, of tasks that came after others."""
+    warm = [outcome for outcome in found if outcome.number]
+    n = min(len(warm), math.ceil(len(found) / 20))
+    return random.Random(seed).sample(warm, n)
+
+
+def differing(
+    lm: Engine,
+    condition: Condition,
+    arm: Arm,
+    found: Sequence[Outcome],
+    seed: int = 0,
+) -> list[Outcome]:
+    """Return those of the outcomes that a new backend does not give again."""
+
+    def cold(n: int, family: str) -> Outcome:
+        return next(outcomes(lm, condition, arm, family, n + 1, seed, first=n))
+
+    return [one for one in found if cold(one.number, one.family) != one]
 
 
 def judged(
