@@ -16,31 +16,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tinyllm.agent.calculator import calc as evaluate
 from tinyllm.errors import Named
-from tinyllm.train.data import words
-from tinyllm.train.data.phrases import (
-    ARGUMENTS,
-    CHAT,
-    COMBINE,
-    FAILED,
-    FIRST,
-    FRAMES,
-    KEEP,
-    LIST,
-    LOOKUPS,
-    NEW_TOOL,
-    NO_TOOL,
-    OPENINGS,
-    ORDERS,
-    READ,
-    SAY,
-    STORIES,
-    SYMBOLS,
-    UNKNOWN,
-)
+from tinyllm.train.data import phrases, words
 from tinyllm.train.data.words import PEOPLE, THINGS, file_name, phrasings, sentence
 
 Tools = dict[str, tuple[str, ...]]  # name -> argument names, in the order shown
@@ -98,6 +78,11 @@ def tool_list(
     return {t: known[t] for t in order}
 
 
+def wording(rng: random.Random, cores: list[str], held: bool) -> str:
+    """Return a template of a question: one of `cores` after one of the openings."""
+    return rng.choice(phrasings(phrases.OPENINGS, cores, held))
+
+
 def final(text: str, thought: str = "Now I know the answer.") -> Move:
     """Return the last move: answer with `text`."""
     return Move(thought, "answer", {"text": text})
@@ -108,18 +93,19 @@ def calculation(rng: random.Random, held: bool) -> tuple[str, str]:
     op = rng.choice("**++--/")
     a, b = words.numbers(rng, held)
     b = max(b, 1) if op == "/" else b  # nothing is divided by 0
+    expression = f"{a} {op} {b}"
     if (kind := rng.random()) < 0.1:
         things, who = rng.choice(THINGS) + "s", rng.choice(PEOPLE)
-        return STORIES[op].format(a=a, b=b, things=things, who=who), f"{a} {op} {b}"
+        story = phrases.STORIES[op]
+        return story.format(a=a, b=b, things=things, who=who), expression
     if kind < 0.35:
-        template = rng.choice(phrasings(OPENINGS, ORDERS[op], held))
-        return template.format(a=a, b=b), f"{a} {op} {b}"
-    frames = [frame.format(e=symbol) for frame in FRAMES for symbol in SYMBOLS[op]]
+        return wording(rng, phrases.ORDERS[op], held).format(a=a, b=b), expression
+    symbols = phrases.SYMBOLS[op]
+    frames = [frame.format(e=symbol) for frame in phrases.FRAMES for symbol in symbols]
     frame = rng.choice([f for f in frames if words.held_out(f) == held])
-    expression = f"{a} {op} {b}"
     if kind < 0.5:
         expression = f"{expression} {rng.choice('*+-')} {words.number(rng, 3)}"
-        frame = rng.choice(FRAMES).format(e=expression)
+        frame = rng.choice(phrases.FRAMES).format(e=expression)
     question = frame.format(a=a, b=b)
     return question[0].upper() + question[1:] if kind < 0.9 else question, expression
 
@@ -148,15 +134,14 @@ def read(rng: random.Random, held: bool) -> Task:
     text = sentence(rng, held)
     if rng.random() < 0.15:  # a second line: the literal has an escape
         text += "\n" + sentence(rng, held)[:40].strip()
-    question = rng.choice(phrasings(OPENINGS, READ, held)).format(n=name)
+    question = wording(rng, phrases.READ, held).format(n=name)
     tools = tool_list(rng, {"read_file"}, set())
+    call = Move("I should read the file.", "read_file", {"path": path}, text)
     # an error of a tool is reported as one; evaluation has real files only
     if not held and rng.random() < 0.06:
-        call = Move(
-            "I should read the file.", "read_file", {"path": path}, "error: " + text
-        )
-        return Task("read", tools, question, (call, final(FAILED, FAILED)))
-    call = Move("I should read the file.", "read_file", {"path": path}, text)
+        call = replace(call, observation=f"error: {text}")
+        moves = call, final(phrases.FAILED, phrases.FAILED)
+        return Task("read", tools, question, moves)
     return Task("read", tools, question, (call, final(text)), {path: text})
 
 
@@ -165,7 +150,7 @@ def read_calc(rng: random.Random, held: bool) -> Task:
     name, path = named_file(rng, held)
     op = rng.choice("*+-")
     a, k = words.numbers(rng, held, digits=4)
-    question = rng.choice(phrasings(OPENINGS, COMBINE[op], held)).format(n=name, k=k)
+    question = wording(rng, phrases.COMBINE[op], held).format(n=name, k=k)
     expression = f"{a} {op} {k}"
     result = evaluate(expression)
     moves = (  # the number is known only after the first observation
@@ -180,11 +165,11 @@ def read_calc(rng: random.Random, held: bool) -> Task:
 def direct(rng: random.Random, held: bool) -> Task:
     """Return a task that is answered at once, without another tool."""
     if not held and rng.random() < 0.1:  # the same few phrases each time
-        question = rng.choice(list(CHAT))
-        text = CHAT[question]
+        question = rng.choice(list(phrases.CHAT))
+        text = phrases.CHAT[question]
     else:
         text = sentence(rng, held)
-        question = rng.choice(phrasings(OPENINGS, SAY, held)).format(s=text)
+        question = wording(rng, phrases.SAY, held).format(s=text)
     tools = tool_list(rng, set(), set())
     return Task("direct", tools, question, (final(text, "I can answer this now."),))
 
@@ -196,10 +181,10 @@ def listing(rng: random.Random, held: bool) -> Task:
     shown = ", ".join(files)
     look = Move("I should list the files.", "list_files", {}, shown)
     if rng.random() < 0.5:
-        question = rng.choice(phrasings(OPENINGS, LIST, held))
+        question = wording(rng, phrases.LIST, held)
         tools = tool_list(rng, {"list_files"}, set())
         return Task("list", tools, question, (look, final(shown)), files)
-    question = rng.choice(phrasings(OPENINGS, FIRST, held))
+    question = wording(rng, phrases.FIRST, held)
     path = next(iter(files))
     opened = Move("I should read the file.", "read_file", {"path": path}, files[path])
     tools = tool_list(rng, {"list_files", "read_file"}, set())
@@ -209,7 +194,7 @@ def listing(rng: random.Random, held: bool) -> Task:
 def remember(rng: random.Random, held: bool) -> Task:
     """Return a task that puts a sentence into the memory tool."""
     text = sentence(rng, held)
-    question = rng.choice(phrasings(OPENINGS, KEEP, held)).format(s=text)
+    question = wording(rng, phrases.KEEP, held).format(s=text)
     call = Move("I should remember this.", "remember", {"text": text}, "saved")
     tools = tool_list(rng, {"remember"}, set())
     return Task("remember", tools, question, (call, final("I will remember that.")))
@@ -217,16 +202,16 @@ def remember(rng: random.Random, held: bool) -> Task:
 
 def lookup_question(rng: random.Random, held: bool) -> tuple[str, str, str]:
     """Return a tool that looks something up, a question for it, and its argument."""
-    tool = rng.choice(list(LOOKUPS))
+    tool = rng.choice(list(phrases.LOOKUPS))
     what = word_or_name(rng, held)
-    question = rng.choice(phrasings(OPENINGS, LOOKUPS[tool], held))
+    question = wording(rng, phrases.LOOKUPS[tool], held)
     return tool, question.format(w=f'"{what}"'), what
 
 
 def new_tool_question(rng: random.Random, held: bool) -> tuple[str, str, str]:
     """Return the same for a tool whose name is made up."""
     tool, what = words.word(rng, held), word_or_name(rng, held)
-    question = rng.choice(phrasings(OPENINGS, NEW_TOOL, held))
+    question = wording(rng, phrases.NEW_TOOL, held)
     return tool, question.format(tool=tool, w=what), what
 
 
@@ -242,7 +227,7 @@ def lookup(rng: random.Random, held: bool) -> Task:
     # a made-up name teaches to copy the name from the list
     if rng.random() < 0.5:
         tool, question, what = new_tool_question(rng, held)
-        argument = rng.choice(ARGUMENTS)
+        argument = rng.choice(phrases.ARGUMENTS)
     else:
         tool, question, what = lookup_question(rng, held)
         argument = SIGNATURES[tool][0]
@@ -258,7 +243,7 @@ def no_tool(rng: random.Random, held: bool) -> Task:
     The lists are longer than elsewhere: many lack only the one tool that is needed.
     """
     if (kind := rng.random()) < 0.15:
-        question = rng.choice(phrasings(OPENINGS, UNKNOWN, held))
+        question = wording(rng, phrases.UNKNOWN, held)
         tool, question = "", question.format(w=word_or_name(rng, held))
     elif kind < 0.6:
         asked = rng.choice([lookup_question, new_tool_question])
@@ -267,9 +252,8 @@ def no_tool(rng: random.Random, held: bool) -> Task:
         other = rng.choice([calc, read, listing, remember])(rng, held)
         tool, question = other.moves[0].tool, other.question
     tools = tool_list(rng, set(), {tool}, max_extra=7)  # up to all but the right one
-    return Task(
-        "no_tool", tools, question, (final(NO_TOOL, "No tool here can do this."),)
-    )
+    refusal = final(phrases.NO_TOOL, "No tool here can do this.")
+    return Task("no_tool", tools, question, (refusal,))
 
 
 _FAMILIES: dict[str, Callable[[random.Random, bool], Task]] = {
