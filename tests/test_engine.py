@@ -20,6 +20,7 @@ ABOVE += ("agent", "verify", "evaluate", "server")
 BEHIND = {"verify/injected.py"}  # puts faults inside
 NAMES = {"Model", "KVCache"}
 INSIDE = {"cache", "layers", "hidden", "forward"}  # of an engine, a session, a model
+CALLS = {"feed", "extend", "score"}  # of a session: an engine is to be asked
 ENGINES = {"lm", "engine", "session"}  # whose .model is not a name or an option
 
 
@@ -41,7 +42,8 @@ def behind(source):
         elif isinstance(node, ast.Attribute):
             owner = ast.unparse(node.value).split(".")[-1]
             model = node.attr == "model" and owner in ENGINES
-            if model or node.attr in INSIDE:
+            around = node.attr in CALLS and owner == "session"
+            if model or around or node.attr in INSIDE:
                 yield f"line {node.lineno}: {ast.unparse(node)}"
 
 
@@ -61,6 +63,7 @@ def test_the_reader_of_that_test_sees_each_way_around_the_waist():
         "k = backend.session.cache.k",
         "states = net.hidden(ids)",
         "if session.model is None: ...",
+        "logits = self.session.feed(ids)",
     ]
     assert all(list(behind(way)) for way in ways)
     assert not list(behind("name = condition.model\nlm.prefill(session, ids)"))

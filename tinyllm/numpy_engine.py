@@ -102,6 +102,7 @@ class NumpyEngine:
     def _embedded(self, text: str) -> Array:
         ids = after_bos(self.tokenizer, self.tokenizer.encode(text))
         mean: Array = self.model.hidden(ids).mean(axis=0)  # (D,)
+        # states may cancel out, and 0 / 0 would be NaN
         mean /= max(math.sqrt(mean.dot(mean)), 1e-12)
         return mean
 
@@ -123,10 +124,11 @@ def load(
     if not isinstance(exact, bool):
         raise UsageError(f"exact must be True or False, not {exact!r:.40}")
     if name_or_path == "toy":
-        from tinyllm.toy import ToyEngine
+        from tinyllm.toy import ToyEngine  # late, for it imports this module
 
         engine: NumpyEngine = ToyEngine(exact)
     else:
+        # late, since files and their formats are not part of the course
         from tinyllm.models.find import find
         from tinyllm.models.open import open_model
 

@@ -37,6 +37,7 @@ class WordTokenizer(Vocabulary):
 
     def __init__(self, words: list[str]) -> None:
         contents = [*(bytes([i]) for i in range(256)), *map(str.encode, words)]
+        # of alternatives a regular expression takes the first that fits
         longest_first = sorted(contents, key=len, reverse=True)
         self._pieces = re.compile(b"|".join(map(re.escape, longest_first)))
         self._ids = {content: i for i, content in enumerate(contents, start=2)}
@@ -84,7 +85,7 @@ class ToyEngine(NumpyEngine):
             n_kv_heads=1,
             head_dim=16,
             vocab_size=tokenizer.vocab_size,
-            n_ctx=1024,
+            n_ctx=1024,  # two steps of an agent, spelled in bytes
             tied_embeddings=False,
         )
         super().__init__(Model(config, toy_weights(config), exact), tokenizer, "toy")

@@ -115,7 +115,7 @@ def choose_tokens(
     return value is the reason why it ended. Raises GrammarError or ContextFullError
     where not even the shortest text fits, GrammarError in a state without legal tokens.
     """
-    budget = min(max_new_tokens, session.n_free)
+    budget = min(max_new_tokens, session.n_free)  # the context may end first
     full = "length" if budget == max_new_tokens else "context"
     if grammar is None:
         return (yield from _free(lm, session, logits, sampler, budget)) or full
@@ -141,7 +141,7 @@ def _free(
         if token_id in lm.tokenizer.eos_ids:
             return "eos"
         yield Choice(token_id, logits)
-        if left > 1:
+        if left > 1:  # nobody needs the logits after the last token
             logits = lm.decode(session, token_id)  # (V,)
     return ""
 
@@ -159,16 +159,19 @@ def _legal(
     forced: tuple[int, ...] = ()
     for left in range(budget, 0, -1):
         mask = grammar.mask(state)  # (V,)
+        # before the token is forwarded: at the end of a text that would be for nothing
         if _must_end(grammar, state, eos_ids):
             return "grammar"
         if left < budget:
             logits = lm.decode(session, token_id)  # (V,)
         if not forced:
+            # the mask first: temperature and filters then share among legal tokens
             masked = np.where(mask, logits, np.float32(-np.inf))  # (V,)
             token_id = sampler.pick(masked, session.last(sampler.looks_back))
             if token_id in eos_ids:
                 return "eos"
             if not can_finish(grammar, grammar.advance(state, token_id), left - 1):
+                # its token would lead too far: the grammar writes the end from here
                 forced = grammar.finish(state)
                 if not forced:
                     return ""  # the text is complete, and the model's token is too much
@@ -231,24 +234,20 @@ def stream(
     watch, characters = StopStrings(stop), TextStream(lm.tokenizer, prompt == "")
     token_ids: list[int] = []
     pieces: list[str] = []
-    with one_blas_thread():
+    reason = ""
+    with one_blas_thread():  # small products lose more by threads than they gain
         session = lm.session()
         logits = lm.prefill(session, after_bos(lm.tokenizer, lm.tokenize(prompt)))
         choices = choose_tokens(lm, session, logits, sampler, max_new_tokens, grammar)
-        while True:
+        while not (reason or watch.stopped):
             try:
                 token_ids.append(next(choices).token_id)
+                pieces.append(watch.push(characters.push(token_ids[-1])))
             except StopIteration as end:
-                reason = end.value
-                break
-            pieces.append(watch.push(characters.push(token_ids[-1])))
+                reason = end.value  # a generator returns its value this way
+                pieces.append(watch.push(characters.flush()) + watch.flush())
             if pieces[-1]:
                 yield pieces[-1]
-            if watch.stopped:
-                return Generation("".join(pieces), tuple(token_ids), "stop")
-    pieces.append(watch.push(characters.flush()) + watch.flush())
-    if pieces[-1]:
-        yield pieces[-1]
     reason = "stop" if watch.stopped else reason
     return Generation("".join(pieces), tuple(token_ids), reason)
 

@@ -35,7 +35,8 @@ def softmax(logits: Array) -> Array:
 
     Raises InferenceError for NaN, +inf or nothing above -inf.
     """
-    exp: Array = np.exp(logits - _largest(logits))
+    # without the largest a logit of 100 would overflow; the quotient stays the same
+    exp: Array = np.exp(logits - _largest(logits))  # (V,)
     exp /= exp.sum()
     return exp
 
@@ -60,7 +61,7 @@ def top_k(probabilities: Array, k: int) -> Ids:
 
     Among equals the smaller id goes first.
     """
-    order = np.argsort(-probabilities, kind="stable")
+    order = np.argsort(-probabilities, kind="stable")  # (V,), ties by id
     return order[:k] if k else order
 
 
@@ -100,7 +101,7 @@ def penalise(logits: Array, seen: Sequence[int], penalty: float) -> Array:
     >>> penalise(np.array([2, -2, 1], np.float32), [0, 1, 0], 2.0).tolist()
     [1.0, -4.0, 1.0]
     """
-    ids = _unique(seen, len(logits))
+    ids = _unique(seen, len(logits))  # once each, however often it was said
     lowered, old = logits.copy(), logits[ids]
     factor = np.float32(penalty)
     lowered[ids] = np.where(old > 0, old / factor, old * factor)
@@ -163,6 +164,7 @@ class Kept:
     def draw(self, number: float) -> int:
         """Return the id whose interval contains a number from 0 to below 1."""
         ends = np.cumsum(self.shares, dtype=np.float64)  # (n,), of the intervals
+        # times the last end instead of 1, which rounding may miss
         place = int(np.searchsorted(ends, number * ends[-1], side="right"))
         return int(self.order[min(place, len(ends) - 1)])
 
@@ -194,7 +196,7 @@ class Sampler:
         )
         self.repetition_window = check_int("repetition_window", repetition_window)
         self.seed = check_int("seed", seed)
-        self._random = np.random.default_rng(self.seed)
+        self._random = np.random.default_rng(self.seed)  # of this sampler alone
 
     @property
     def looks_back(self) -> int:
@@ -217,9 +219,10 @@ class Sampler:
         seen = self._recent(before)
         probabilities = at_temperature(self._penalised(logits, seen), self.temperature)
         order = top_k(probabilities, 0)
-        possible = int(np.count_nonzero(probabilities))
+        possible = int(np.count_nonzero(probabilities))  # all but the masked
         k = min(self.top_k or possible, possible)
-        shares = probabilities[order[:k]]
+        shares = probabilities[order[:k]]  # (k,)
+        # top-p measures mass among what top-k left, min-p against the best token
         nucleus = top_p(shares / shares.sum(), self.top_p)
         n = min(nucleus, min_p(shares, self.min_p))
         left = (possible, k, nucleus, n)

@@ -131,9 +131,10 @@ class Session:
                 shared = 0 if append else common_prefix(self.token_ids, ids)
                 shared = min(shared, len(ids) - 1)  # one id at least is forwarded
                 start = before[0] if append else shared
+                # slots that are overwritten cannot be given back after a failure
                 new, overwrites = ids[shared:], start < before[0]
-                self.cache.length = start
-                self._ids[start:] = new
+                self.cache.length = start  # a rewind to the shared prefix
+                self._ids[start:] = new  # they count once the model moves the length
                 hidden = self.model.hidden(new, self.cache)  # (T, D)
                 logits = self.model.logits(hidden if every_row else hidden[-1:])
                 self.forwarded += len(new)

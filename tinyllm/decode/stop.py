@@ -35,13 +35,14 @@ class StopStrings:
         """
         text = self._held + piece
         starts = [(text.find(stop), len(stop)) for stop in self.stops]
+        # by where it ends, then by where it begins: so the longest of a tie
         found = [(at + length, at) for at, length in starts if at >= 0]
         if found:
             self.stopped = True
             self._held = ""
             return text[: min(found)[1]]
         keep = max((_overlap(text, stop) for stop in self.stops), default=0)
-        self._held = text[len(text) - keep :]
+        self._held = text[len(text) - keep :]  # may still become a stop string
         return text[: len(text) - keep]
 
     def flush(self) -> str:

@@ -40,7 +40,7 @@ from tinyllm.model.layers import (
 
 
 class Numbers(Protocol):
-    """An array, or what becomes one when numpy asks: a tensor in a file."""
+    """An array, or a tensor in a file, which becomes an array when numpy asks."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -71,8 +71,8 @@ class Model:
 
     With `exact`, a row's result is the same bits whatever was forwarded with it;
     without, long inputs are faster and agree to about 1e-4. Weights become arrays one
-    after the other, so those in files never lie in memory twice. Raises CheckpointError
-    when they do not fit the config.
+    after the other, so a file is never in memory twice. Raises CheckpointError for
+    weights that do not fit the config.
     """
 
     def __init__(self, config: Config, weights: Weights, exact: bool = True) -> None:
@@ -219,7 +219,7 @@ def check_weights(config: Config, weights: Weights) -> None:
             raise CheckpointError(f"weight {name} has shape {found}, not {shape}")
     for name in weights.keys() - expected.keys() - {"lm_head.weight"}:
         if not name.endswith("rotary_emb.inv_freq"):  # a constant some files store
-            raise CheckpointError(f"weight {name} has no place in a plain Llama")
+            raise CheckpointError(f"weight {name} is not part of a plain Llama")
 
 
 def _float32(numbers: Numbers) -> Array:

@@ -14,4 +14,6 @@ class _Verify(ModuleType):
     __call__ = staticmethod(verify)
 
 
-sys.modules[__name__].__class__ = _Verify
+sys.modules[
+    __name__
+].__class__ = _Verify  # the documented way to make a module callable
