@@ -98,7 +98,7 @@ def test_a_file_of_exactly_the_limit_is_read(root):
     assert tools.default(root).call("read_file", {"path": "full.txt"}) == "x" * 65536
 
 
-def test_a_circle_of_links_outside_is_told_from_nothing_else_there(root):
+def test_a_circle_of_links_outside_gives_the_same_error_as_everything_there(root):
     (root.parent / "circle").symlink_to(root.parent / "circle")
     (root / "own").symlink_to(root / "own")
     read = tools.default(root)
@@ -108,7 +108,7 @@ def test_a_circle_of_links_outside_is_told_from_nothing_else_there(root):
     assert "outside" not in read.call("read_file", {"path": "own"})
 
 
-def test_a_root_that_is_no_folder_is_refused(root):
+def test_a_root_that_is_not_a_folder_is_refused(root):
     for path in (root / "a.txt", root / "nowhere"):
         with pytest.raises(ToolError, match="existing folder"):
             tools.read_file(path)

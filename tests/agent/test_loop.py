@@ -308,7 +308,7 @@ def test_tools_without_an_answer_are_refused_before_the_first_step(constrain):
 
 
 @pytest.mark.parametrize("task", [None, 3, b"x"])
-def test_a_task_that_is_no_text_is_refused(task):
+def test_a_task_that_is_not_a_text_is_refused(task):
     with pytest.raises(UsageError, match="task"):
         Agent(ScriptedLM(), TWO).run(task)
 
@@ -394,7 +394,7 @@ def test_an_instruction_is_one_line_between_tools_and_task():
     assert "FORMAT" not in lm.tokenizer.decode(Agent(lm, TWO).run("x").token_ids)
 
 
-def test_each_step_is_told_when_it_is_done_and_before_the_next_begins():
+def test_each_step_is_reported_when_it_is_done_and_before_the_next_begins():
     told: list[object] = []
     lm = ScriptedLM("hm\n", ADD, "hm\n", DONE)
     trace = Agent(lm, TWO).run("x", lambda kind, _: told.append(kind), told.append)
@@ -434,7 +434,7 @@ def test_a_backend_cannot_forge_a_line_of_the_protocol(place):
         Agent(Careless(*texts)).run("x")
 
 
-def test_what_a_listener_of_steps_raises_is_not_taken_for_the_end_of_the_context():
+def test_an_error_of_the_callback_for_steps_is_not_taken_for_a_full_context():
     def full(step: Step) -> None:
         raise ContextFullError("mine")
 

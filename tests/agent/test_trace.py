@@ -77,7 +77,7 @@ def test_a_step_says_how_many_replies_it_took():
     assert trace.steps[0].to_json()["attempts"] == 2
 
 
-def test_the_mass_a_mask_left_stands_in_the_json_of_a_step():
+def test_the_json_of_a_step_has_the_retained_probability_mass():
     lm = ScriptedLM("hm\n", DONE)
     step = Agent(lm, TWO).run("x").steps[0]
     assert step.to_json()["mass_kept"] == round(step.mass_kept, 4)

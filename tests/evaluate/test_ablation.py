@@ -177,7 +177,7 @@ def test_the_sample_is_a_twentieth_of_the_tasks_that_others_came_before():
     assert sample(found[:1], 0) == sample([], 0) == []
 
 
-def test_each_task_has_dice_of_its_own():
+def test_each_task_has_a_seed_of_its_own():
     lm, hot = untrained_lm(1024), CONDITIONS["temperature-1"]
     found = list(outcomes(lm, hot, ARMS["mask"], "direct", 3))
     other = list(outcomes(lm, hot, ARMS["mask"], "direct", 3, seed=1))
@@ -197,7 +197,7 @@ def test_the_cost_of_a_step_that_the_context_cut_short_counts_as_well(story_lm):
     assert found.forwarded > sum(step.forwarded for step in trace.steps)
 
 
-def test_the_same_task_rolls_other_dice_as_another_number(monkeypatch):
+def test_the_same_task_under_another_number_draws_other_tokens(monkeypatch):
     task = make("direct", random.Random(5), held=True)
     monkeypatch.setattr(held_out, "tasks", lambda family, n, seed: iter([task] * n))
     hot = CONDITIONS["temperature-1"]

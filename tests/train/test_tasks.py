@@ -103,7 +103,7 @@ def test_every_tool_that_is_called_is_listed(family, held):
 
 @SIDE
 @FAMILY
-def test_slots_fit_their_ceilings_and_transcripts_the_context(family, held):
+def test_slots_fit_their_token_limits_and_transcripts_the_context(family, held):
     encode = tokenizer().encode
     for task in sample(family, held):
         for move in task.moves:
