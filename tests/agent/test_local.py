@@ -1,4 +1,4 @@
-"""The local backend: slots as ids, masks, token limits, counters, a cache that lasts."""
+"""The local backend: slots as ids, masks, token limits, counts, a cache that lasts."""
 
 from __future__ import annotations
 
