@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from tinyllm.agent.protocol import parse_call
 from tinyllm.agent.tools import Registry
@@ -60,7 +60,7 @@ class Backend(Protocol):
     tools: Registry  # the calls that are legal
 
     @property
-    def tokenizer(self) -> Tokenizer | Any:
+    def tokenizer(self) -> Tokenizer:
         """Return what encodes scaffolding, tasks and observations as ids."""
 
     def set_tools(self, tools: Registry | None) -> None:

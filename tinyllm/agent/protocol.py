@@ -24,11 +24,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from tinyllm import strict_json
+from tinyllm.engine import Tokenizer
 from tinyllm.errors import ProtocolError, UsageError
-from tinyllm.text.start import Begins, after_bos
+from tinyllm.text.start import after_bos
 
 # A label begins with the line break that ends the slot before it, and ends with the
 # blank, so that a slot begins with its first word.
@@ -52,14 +53,6 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _SURROGATE = re.compile("[\ud800-\udfff]")  # half a character: UTF-8 has none
 
 
-class Encoder(Begins, Protocol):
-    """What the protocol needs of a tokenizer."""
-
-    def encode(self, text: str) -> list[int]:
-        """Return the ids of a text, never special ones."""
-        ...
-
-
 def prompt_pieces(tools_text: str, task: str, instruction: str = "") -> list[str]:
     """Return the pieces from the start to the end of the task; THOUGHT comes next.
 
@@ -79,14 +72,14 @@ def describe(tools: Mapping[str, Iterable[str]]) -> str:
     return " ".join(f"{name}({', '.join(args)})" for name, args in tools.items())
 
 
-def encode_pieces(tokenizer: Encoder, pieces: Iterable[str]) -> list[int]:
+def encode_pieces(tokenizer: Tokenizer, pieces: Iterable[str]) -> list[int]:
     """Return the ids of each piece encoded alone, in order; no bos, no special ids."""
     # never joined first: encode(a) + encode(b) need not be encode(a + b)
     return [token_id for piece in pieces for token_id in tokenizer.encode(piece)]
 
 
 def prompt_ids(
-    tokenizer: Encoder, tools_text: str, task: str, instruction: str = ""
+    tokenizer: Tokenizer, tools_text: str, task: str, instruction: str = ""
 ) -> list[int]:
     """Return the first ids of a transcript: bos, then those of `prompt_pieces`."""
     pieces = prompt_pieces(tools_text, task, instruction)

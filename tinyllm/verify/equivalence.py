@@ -97,7 +97,8 @@ def limit_of(logits: Array) -> float:
 
 def full_forward(lm: Engine, token_ids: Sequence[int]) -> Array:
     """Return logits (T, V) of one pass in a new session; InferenceError for NaN."""
-    return finite(lm.score(lm.session(), token_ids))
+    with np.errstate(invalid="ignore", over="ignore"):  # the error says it better
+        return finite(lm.score(lm.session(), token_ids))
 
 
 def prefill_decode(lm: Engine, token_ids: Sequence[int]) -> Array:
