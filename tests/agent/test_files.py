@@ -171,3 +171,35 @@ def test_where_folders_cannot_be_opened_the_file_itself_is_not_a_link(
     read = tools.default(root)
     assert read.call("read_file", {"path": "folder/b.txt"}) == "deep"
     assert "is a folder" in read.call("read_file", {"path": "folder"})
+
+
+@pytest.mark.parametrize("path", [".env", "folder/.env", ".git/config", "shown.txt"])
+def test_a_hidden_file_is_as_if_it_were_not_there(root, path):
+    (root / ".git").mkdir()
+    for name in (".env", "folder/.env", ".git/config"):
+        (root / name).write_text("TOP SECRET")
+    (root / "shown.txt").symlink_to(root / ".env")
+    every = tools.every(root)
+    observation = every.call("read_file", {"path": path})
+    assert observation == f"error: there is no file {path!r}"
+    assert every.call("read_file", {"path": "folder/../a.txt"}) == "17"
+    assert every.call("list_files", {}) == "a.txt, inner.txt, latin.txt"
+
+
+def test_a_root_inside_a_hidden_folder_is_read(tmp_path):
+    root = tmp_path / ".config"
+    root.mkdir()
+    (root / "a.txt").write_text("17")
+    assert tools.default(root).call("read_file", {"path": "a.txt"}) == "17"
+
+
+def test_a_byte_order_mark_at_the_beginning_is_not_part_of_the_text(root):
+    (root / "bom.txt").write_bytes(b"\xef\xbb\xbf17\xef\xbb\xbf\n")
+    assert tools.default(root).call("read_file", {"path": "bom.txt"}) == "17\ufeff"
+
+
+def test_a_name_that_reads_like_two_or_like_a_line_is_quoted(tmp_path):
+    for name in ("a.txt, b.txt", "c\nCALL: d", "plain name.txt"):
+        (tmp_path / name).write_text("")
+    listing = Registry([tools.list_files(tmp_path)]).call("list_files", {})
+    assert listing == '"a.txt, b.txt", "c\\nCALL: d", plain name.txt'

@@ -278,3 +278,21 @@ def test_a_plain_function_that_returns_a_coroutine_is_an_error_and_leaves_no_war
     observation = Registry([lazy]).call("lazy", {"x": 1})
     assert observation == "error: lazy is async: a tool returns its text"
     assert not recwarn.list
+
+
+@pytest.mark.parametrize(
+    ("result", "text"),
+    [
+        ({"a": [1, None, True]}, '{"a":[1,null,true]}'),
+        (["é", "x\ny"], '["é","x\\ny"]'),
+        (7, "7"),
+        ("as it is", "as it is"),
+        ({1: {2}}, "error: give failed with TypeError: "),
+    ],
+)
+def test_a_dict_or_a_list_is_observed_as_json(result, text):
+    def give() -> str:
+        """Give something."""
+        return result
+
+    assert Registry([give]).call("give", {}).startswith(text)

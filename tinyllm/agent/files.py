@@ -15,6 +15,7 @@ import stat
 from itertools import islice
 from pathlib import Path
 
+from tinyllm.agent.protocol import one_line_json
 from tinyllm.errors import ToolError
 
 BYTE_LIMIT = 65_536  # of a file; a larger one is refused
@@ -33,8 +34,8 @@ def folder(root: str | Path) -> Path:
 def read_text(root: Path, path: str) -> str:
     """Return the text of a file inside the root, without one trailing line break.
 
-    ToolError if it leaves the root, is missing, is not a regular file, is larger than
-    BYTE_LIMIT bytes or is not UTF-8.
+    ToolError if it leaves the root, is missing or hidden, is not a regular file, has
+    more than BYTE_LIMIT bytes or is not UTF-8.
     """
     # escaped and cut: a path is the model's text, and the error is an observation
     shown = repr(path if len(path) <= 60 else path[:59] + "…")
@@ -42,7 +43,7 @@ def read_text(root: Path, path: str) -> str:
     if len(data) > BYTE_LIMIT:
         raise ToolError(f"{shown} has more than {BYTE_LIMIT} bytes, too many to read")
     try:
-        text = data.decode("utf-8")
+        text = data.decode("utf-8-sig")  # a byte order mark is not text
     except UnicodeDecodeError as error:
         raise ToolError(f"{shown} is not a text file (no UTF-8)") from error
     return text.removesuffix("\n").removesuffix("\r")
@@ -52,17 +53,22 @@ def list_names(root: Path) -> str:
     """Return the readable files directly in the root, sorted: "a.txt, b.txt".
 
     Hidden files and links that leave the root are left out; at most NAME_LIMIT names.
+    A name that would read like two, or like a line, is a JSON string.
     """
     try:
-        shown = [name for name in os.listdir(root) if not name.startswith(".")]
+        found = sorted(os.listdir(root))
     except OSError as error:
         raise ToolError("the folder cannot be read") from error
-    readable = (name for name in sorted(shown) if _is_readable(root, name))
+    readable = (_listed(name) for name in found if _is_readable(root, name))
     # one more than fits shows that there are more
     names = list(islice(readable, NAME_LIMIT + 1))
     if len(names) > NAME_LIMIT:
         names[NAME_LIMIT] = "…"
     return ", ".join(names) or "no files"
+
+
+def _listed(name: str) -> str:
+    return name if name.isprintable() and "," not in name else one_line_json(name)
 
 
 def _is_readable(root: Path, name: str) -> bool:
@@ -83,6 +89,9 @@ def _inside(root: Path, path: str, shown: str) -> Path:
         full = root.parent  # the same error as for every other path outside
     if not full.is_relative_to(root):
         raise ToolError(f"{shown} lies outside the folder that may be read")
+    # hidden files are not listed and often secret (.env), so they do not exist here
+    if any(part.startswith(".") for part in full.relative_to(root).parts):
+        raise ToolError(f"there is no file {shown}")
     return full
 
 

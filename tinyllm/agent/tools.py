@@ -21,7 +21,7 @@ from typing import Any
 
 from tinyllm.agent.calculator import calc
 from tinyllm.agent.files import folder, list_names, read_text
-from tinyllm.agent.protocol import describe
+from tinyllm.agent.protocol import describe, one_line_json
 from tinyllm.errors import ToolError
 
 __all__ = [
@@ -158,7 +158,7 @@ class Registry:
         return self._tools[name]
 
     def run(self, name: str, args: dict[str, Any]) -> str:
-        """Return the tool's result as text; ToolError whatever goes wrong inside it.
+        """Return the tool's result as text (a dict or list as JSON); ToolError.
 
         Only KeyboardInterrupt passes through: anything else that a tool raises, even
         SystemExit, is its failure and not the end of the run.
@@ -170,7 +170,8 @@ class Registry:
             if inspect.iscoroutine(result):
                 result.close()  # else Python warns that nobody awaited it
                 raise ToolError(f"{name} is async: a tool returns its text")
-            return str(result)
+            is_json = isinstance(result, dict | list)
+            return one_line_json(result) if is_json else str(result)
         except KeyboardInterrupt:
             raise
         except ToolError as error:
