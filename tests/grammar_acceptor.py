@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from tinyllm.grammar.automaton import Graph, graph_of
 from tinyllm.grammar.expression import Rules
 from tinyllm.grammar.jsonschema.read import parse
+from tinyllm.grammar.network import Graph, graph_of
 
 Stack = tuple[Any, ...] | None  # (rule and node to go on at, the stack below)
 Thread = tuple[str | None, int, Stack]
@@ -45,7 +45,9 @@ class Acceptor:
             rule, node, stack = work.pop()
             graph = self._graph(rule)
             new: list[Thread] = [(rule, to, stack) for to in graph.free[node]]
-            new += [(name, 0, ((rule, to), stack)) for name, to in graph.calls[node]]
+            new += [
+                (name, 0, ((rule, to), stack)) for name, to, *_ in graph.calls[node]
+            ]
             if node == 1 and stack is not None:
                 (caller, to), below = stack
                 new.append((caller, to, below))

@@ -16,10 +16,10 @@ from tinyllm.grammar.expression import (
     Alternation,
     ByteSet,
     Call,
+    Concatenation,
     Expression,
     Repetition,
     Rules,
-    Sequence,
 )
 
 Stack = tuple[Expression, ...]  # what is still to be read, the next first
@@ -46,12 +46,12 @@ class Simulator:
         """The bytes of a shortest text."""
         if isinstance(tree, ByteSet):
             return 1 if tree.allowed & self.spelled else float("inf")
-        if isinstance(tree, Sequence):
+        if isinstance(tree, Concatenation):
             return sum(map(self.shortest, tree.parts))
         if isinstance(tree, Alternation):
             return min(map(self.shortest, tree.options), default=float("inf"))
         if isinstance(tree, Repetition):
-            return tree.least and tree.least * self.shortest(tree.body)
+            return tree.min and tree.min * self.shortest(tree.body)
         assert isinstance(tree, Call)
         return self.least[tree.rule]
 
@@ -73,16 +73,16 @@ class Simulator:
         return sum(map(self.shortest, parts)) < float("inf")
 
     def _opened(self, tree: Expression) -> list[Stack]:
-        if isinstance(tree, Sequence):
+        if isinstance(tree, Concatenation):
             return [tree.parts]
         if isinstance(tree, Alternation):
             return [(option,) for option in tree.options]
         if isinstance(tree, Call):
             return [(self.rules.rules[tree.rule],)]
         assert isinstance(tree, Repetition)
-        most = None if tree.most is None else tree.most - 1
-        more = (tree.body, Repetition(tree.body, max(tree.least - 1, 0), most))
-        return [more] * (tree.most != 0) + [()] * (tree.least == 0)
+        most = None if tree.max is None else tree.max - 1
+        more = (tree.body, Repetition(tree.body, max(tree.min - 1, 0), most))
+        return [more] * (tree.max != 0) + [()] * (tree.min == 0)
 
     def _next(self, stacks: Stacks, byte: int) -> Stacks:
         """The stacks after one more byte, none where it is illegal."""
@@ -139,7 +139,7 @@ def goes_on_into_what_follows(
                 visit(option, then)
         elif isinstance(tree, Repetition):
             visit(tree.body, then | first((tree.body,)))
-        elif isinstance(tree, Sequence):
+        elif isinstance(tree, Concatenation):
             for i, part in enumerate(tree.parts):
                 rest = tree.parts[i + 1 :]
                 empty = not sum(map(reader.shortest, rest))
@@ -182,7 +182,7 @@ def trees(names: str) -> st.SearchStrategy[Expression]:
         parts = st.lists(inner, min_size=2, max_size=3).map(tuple)
         bounds = st.sampled_from([(0, 1), (0, None), (1, None), (1, 2), (0, 2)])
         repeated = st.builds(lambda tree, n: Repetition(tree, *n), inner, bounds)
-        return parts.map(Sequence) | parts.map(Alternation) | repeated
+        return parts.map(Concatenation) | parts.map(Alternation) | repeated
 
     return st.recursive(leaves, larger, max_leaves=5)
 
@@ -197,5 +197,7 @@ def random_rules(draw: st.DrawFn) -> Rules:
         before, behind = draw(LETTERS), draw(LETTERS)
         shape = draw(st.sampled_from([(tree,), (before, tree), (before, tree, behind)]))
         simple = draw(LETTERS)
-        rules[name] = Alternation((Sequence(shape), simple)[: draw(st.integers(1, 2))])
+        rules[name] = Alternation(
+            (Concatenation(shape), simple)[: draw(st.integers(1, 2))]
+        )
     return Rules(draw(trees(names)), rules)

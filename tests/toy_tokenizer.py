@@ -5,19 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from tinyllm.grammar.automaton import Automaton
 from tinyllm.grammar.expression import (
     Alternation,
     ByteSet,
     Call,
+    Concatenation,
     Expression,
     Repetition,
     Rules,
-    Sequence,
     literal,
     optional,
 )
-from tinyllm.grammar.lazy import DEAD
+from tinyllm.grammar.jsonschema.automaton import Automaton
 from tinyllm.grammar.mask import TokenGrammar
 from tinyllm.grammar.pushdown import Pushdown, State
 
@@ -61,12 +60,7 @@ def byte_level(*merges: bytes) -> ToyTokenizer:
 
 def accepts(automaton: Automaton, data: bytes) -> bool:
     """Whether the automaton accepts these bytes as a whole."""
-    state = automaton.start
-    for byte in data:
-        state = automaton.next(state, byte)
-        if state == DEAD:
-            return False
-    return automaton.accepting[state]
+    return automaton.accepts(data)
 
 
 def walk(grammar: TokenGrammar, token_ids: tuple[int, ...] | list[int]) -> State:
@@ -100,7 +94,7 @@ def is_json(text: str, kind: type) -> bool:
 
 def after(machine: Pushdown, data: bytes) -> State | None:
     """The state of a machine after these bytes, None where one is illegal."""
-    state: State | None = machine.start if machine.start.control else None
+    state: State | None = machine.start
     for byte in data:
         state = state and machine.next(state, byte)
     return state
@@ -109,14 +103,16 @@ def after(machine: Pushdown, data: bytes) -> State | None:
 def json_rules() -> Rules:
     """JSON values that call each other: small numbers, strings of a and b, null."""
     digits = Repetition(ByteSet(frozenset(b"012")))
-    number = Alternation((literal("0"), Sequence((ByteSet(frozenset(b"12")), digits))))
+    number = Alternation(
+        (literal("0"), Concatenation((ByteSet(frozenset(b"12")), digits)))
+    )
     escape = Alternation((literal('\\"'), ByteSet(frozenset(b"ab"))))
-    member = Sequence((Call("string"), literal(":"), Call("value")))
+    member = Concatenation((Call("string"), literal(":"), Call("value")))
     kinds = ["string", "number", "array", "object"]
     rules: dict[str, Expression] = {
         "value": Alternation((literal("null"), *map(Call, kinds))),
-        "string": Sequence((literal('"'), Repetition(escape), literal('"'))),
-        "number": Sequence((optional(literal("-")), number)),
+        "string": Concatenation((literal('"'), Repetition(escape), literal('"'))),
+        "number": Concatenation((optional(literal("-")), number)),
         "array": _listed("[", Call("value"), "]"),
         "object": _listed("{", member, "}"),
     }
@@ -124,8 +120,10 @@ def json_rules() -> Rules:
 
 
 def _listed(begin: str, item: Expression, end: str) -> Expression:
-    more = Repetition(Sequence((literal(","), item)))
-    return Sequence((literal(begin), optional(Sequence((item, more))), literal(end)))
+    more = Repetition(Concatenation((literal(","), item)))
+    return Concatenation(
+        (literal(begin), optional(Concatenation((item, more))), literal(end))
+    )
 
 
 JSON_TOKENS = [*characters('[]{},:"\\ab-012nul'), b"]]", b"}]", b'"}]', b',{"', b'":"']

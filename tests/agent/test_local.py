@@ -20,6 +20,7 @@ from tinyllm.agent.local import LocalBackend, OneLine
 from tinyllm.agent.protocol import MAX_CALL, MAX_THOUGHT, parse_call
 from tinyllm.agent.tools import Registry
 from tinyllm.errors import ContextFullError, GrammarError, UsageError
+from tinyllm.grammar import calls
 
 PROMPT = [BOS, *spelled("TASK: x")]
 ADD = call("calc", expression="1+1")
@@ -154,13 +155,13 @@ def test_constrained_without_tools_is_an_error():
 
 def test_swapped_tools_change_the_mask_and_are_compiled_once(monkeypatch):
     compiled = []
-    real = tools_grammar().compile
+    real = calls.rules_of
 
-    def counted(schema, tokenizer):
-        compiled.append(schema)
-        return real(schema, tokenizer)
+    def counted(registry):
+        compiled.append(registry)
+        return real(registry)
 
-    monkeypatch.setattr(tools_grammar(), "compile", counted)
+    monkeypatch.setattr(calls, "rules_of", counted)
     lm = ScriptedLM(*[ADD] * 3)
     backend = LocalBackend(lm, TWO)
     used = []
@@ -173,12 +174,6 @@ def test_swapped_tools_change_the_mask_and_are_compiled_once(monkeypatch):
         used.append(parse_call(backend.call(PROMPT).text)[0])
     assert used == ["calc", "answer", "calc"]
     assert len(compiled) == 2
-
-
-def tools_grammar():
-    from tinyllm import grammar
-
-    return grammar
 
 
 def test_calls_parsed_calls_and_tokens_are_counted():

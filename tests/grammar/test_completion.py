@@ -32,10 +32,10 @@ from tinyllm.grammar.completion import Completion
 from tinyllm.grammar.expression import (
     Alternation,
     Call,
+    Concatenation,
     Expression,
     Repetition,
     Rules,
-    Sequence,
     literal,
 )
 from tinyllm.grammar.mask import TokenGrammar
@@ -43,14 +43,14 @@ from tinyllm.grammar.pushdown import Pushdown
 from tinyllm.grammar.regex import parse
 from tinyllm.grammar.vocabulary import Vocabulary
 
-NESTED = Sequence((literal("["), Repetition(Call("v")), literal("]")))
+NESTED = Concatenation((literal("["), Repetition(Call("v")), literal("]")))
 LISTS = Rules(Call("v"), {"v": Alternation((literal("a"), NESTED))})
 
 
 def completion(rules: Rules | str, tokens: list[bytes]) -> tuple[Completion, Pushdown]:
     rules = Rules(parse(rules)) if isinstance(rules, str) else rules
     vocabulary = Vocabulary(ToyTokenizer(tokens))
-    machine = Pushdown(rules, vocabulary.spelled, vocabulary.alone)
+    machine = Pushdown(rules, vocabulary.alphabet, vocabulary.alone)
     return Completion(machine, vocabulary), machine
 
 
@@ -95,7 +95,9 @@ def test_no_completion_has_fewer_tokens(
         assume(False)
         raise
     spelled = set(b"".join(tokens))
-    assume(machine.start.control and not goes_on_into_what_follows(rules, spelled))
+    assume(
+        machine.start.dfa.positions and not goes_on_into_what_follows(rules, spelled)
+    )
     reader = Simulator(rules, spelled)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "MAX_LOOKED_AT", 20_000)
@@ -188,9 +190,9 @@ def test_a_completion_that_is_known_is_never_replaced_by_a_longer_one(
 
 def doubling(n: int) -> Rules:
     rules: dict[str, Expression] = {
-        str(i): Sequence((Call(str(i + 1)), Call(str(i + 1)))) for i in range(n)
+        str(i): Concatenation((Call(str(i + 1)), Call(str(i + 1)))) for i in range(n)
     }
-    text = Alternation((literal("b"), Sequence((literal("a"), Call("0")))))
+    text = Alternation((literal("b"), Concatenation((literal("a"), Call("0")))))
     return Rules(text, {**rules, str(n): literal("a")})
 
 
@@ -235,7 +237,7 @@ def test_within_any_budget_a_text_of_recursive_rules_parses(
     tokens: list[bytes], seed: int, more: int
 ) -> None:
     tokenizer = ToyTokenizer(tokens)
-    listed = Sequence((literal("["), Call("value"), literal("]")))
+    listed = Concatenation((literal("["), Call("value"), literal("]")))
     rules = Rules(listed, json_rules().rules)
     grammar = TokenGrammar(rules, Vocabulary(tokenizer))
     budget = len(grammar.finish(grammar.start())) + more

@@ -12,7 +12,7 @@ from tests.toy_tokenizer import (
     json_rules,
 )
 from tinyllm.errors import GrammarError
-from tinyllm.grammar.expression import NOTHING, Call, Rules, Sequence, literal
+from tinyllm.grammar.expression import NOTHING, Call, Concatenation, Rules, literal
 from tinyllm.grammar.mask import TokenGrammar
 from tinyllm.grammar.regex import parse
 from tinyllm.grammar.vocabulary import Vocabulary
@@ -48,7 +48,7 @@ def test_a_language_without_texts_blames_the_grammar() -> None:
     tokens = byte_level().tokens[3:]
     refused(r"a[^\s\S]", tokens, "allows no text at all")
     refused(Rules(NOTHING), tokens, "allows no text at all")
-    endless = Rules(Call("v"), {"v": Sequence((literal("["), Call("v")))})
+    endless = Rules(Call("v"), {"v": Concatenation((literal("["), Call("v")))})
     refused(endless, tokens, "allows no text at all")
 
 
@@ -61,6 +61,6 @@ def test_rules_that_can_do_without_a_byte_are_not_refused(missing: str) -> None:
 
 def test_a_byte_deep_inside_called_rules_is_named() -> None:
     rules = json_rules()
-    outer = Rules(Sequence((literal("["), Call("object"))), rules.rules)
+    outer = Rules(Concatenation((literal("["), Call("object"))), rules.rules)
     tokens = [token for token in JSON_TOKENS if b"}" not in token]
     refused(outer, tokens, r"no token has the byte 0x7d \('}'\)")

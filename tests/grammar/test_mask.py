@@ -29,7 +29,7 @@ from tests.toy_tokenizer import (
 )
 from tinyllm.errors import GrammarError
 from tinyllm.grammar import TokenGrammar, compile, mask
-from tinyllm.grammar.expression import Alternation, Call, Rules, Sequence, literal
+from tinyllm.grammar.expression import Alternation, Call, Concatenation, Rules, literal
 from tinyllm.grammar.pushdown import State
 from tinyllm.grammar.vocabulary import Vocabulary
 
@@ -143,7 +143,7 @@ BALANCED = Rules(
     Call("s"),
     {
         "s": Alternation(
-            (Sequence((literal("a"), Call("s"), literal("b"))), literal("c"))
+            (Concatenation((literal("a"), Call("s"), literal("b"))), literal("c"))
         )
     },
 )

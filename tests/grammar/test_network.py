@@ -15,10 +15,10 @@ from tinyllm.grammar.expression import (
     NOTHING,
     Alternation,
     Call,
+    Concatenation,
     Expression,
     Repetition,
     Rules,
-    Sequence,
     literal,
     optional,
 )
@@ -29,7 +29,7 @@ SPELLED = st.sampled_from([b"abc", b"ab", b"bc"])
 
 
 def a_then(*parts: Expression) -> Expression:
-    return Sequence((literal("a"), *parts))
+    return Concatenation((literal("a"), *parts))
 
 
 def network(
@@ -53,7 +53,10 @@ def by_relaxation(net: Network, cheap: bytes) -> list[float]:
         for node in range(len(needed)):
             ways = [needed[to] for to in graph.free[node]]
             ways += [1 + needed[to] for s, to in graph.edges[node] if s & set(cheap)]
-            ways += [needed[net.starts[n]] + needed[to] for n, to in graph.calls[node]]
+            ways += [
+                max(call.min, 1) * needed[net.starts[call.rule]] + needed[call.to]
+                for call in graph.calls[node]
+            ]
             needed[node] = min([needed[node], *ways])
         if needed == before:
             return needed
@@ -107,20 +110,22 @@ def test_no_edge_and_no_call_leads_to_where_no_end_can_be_reached(
     for edges, calls in zip(net.edges, net.calls, strict=True):
         assert all(net.needed[to] < FAR for _, to in edges)
         assert all(allowed and allowed <= set(spelled) for allowed, _ in edges)
-        for name, to in calls:
-            assert max(net.needed[to], net.needed[net.starts[name]]) < FAR
+        for call in calls:
+            assert max(net.needed[call.to], net.needed[net.starts[call.rule]]) < FAR
 
 
 SELF = {
-    "at once": {"P": Sequence((Call("P"), literal("a")))},
+    "at once": {"P": Concatenation((Call("P"), literal("a")))},
     "as one of two": {"P": Alternation((literal("a"), a_then(Call("P")), Call("P")))},
     "over another": {"P": Call("Q"), "Q": Alternation((Call("P"), literal("a")))},
-    "after what may be empty": {"P": Sequence((optional(literal("a")), Call("P")))},
+    "after what may be empty": {
+        "P": Concatenation((optional(literal("a")), Call("P")))
+    },
     "after an empty rule": {
-        "P": Sequence((Call("Q"), Call("P"))),
+        "P": Concatenation((Call("Q"), Call("P"))),
         "Q": Repetition(literal("b")),
     },
-    "in a repetition": {"P": Sequence((Repetition(Call("P")), literal("a")))},
+    "in a repetition": {"P": Concatenation((Repetition(Call("P")), literal("a")))},
 }
 
 
@@ -134,7 +139,7 @@ def test_a_rule_that_calls_itself_before_any_byte_is_refused_by_name(
 
 
 def test_a_rule_may_call_itself_after_a_byte_or_an_unreachable_call() -> None:
-    never = Sequence((Call("P"), NOTHING))  # cannot be read, so it does no harm
+    never = Concatenation((Call("P"), NOTHING))  # cannot be read, so it does no harm
     body = Alternation((a_then(optional(Call("P"))), never))
     net = Network(Rules(Call("P"), {"P": body}), BYTES, BYTES)
     assert net.first == {"P": frozenset(b"a")}
@@ -150,7 +155,7 @@ def test_rules_without_texts_are_far_and_those_that_call_them_too() -> None:
     rules = {
         "endless": a_then(Call("endless")),
         "nothing": NOTHING,
-        "caller": Sequence((Call("nothing"), literal("a"))),
+        "caller": Concatenation((Call("nothing"), literal("a"))),
         "empty": EMPTY_TEXT,
         "escapes": Alternation((Call("caller"), a_then(Call("empty")))),
     }

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.toy_tokenizer import accepts
 from tinyllm.errors import GrammarError
-from tinyllm.grammar.automaton import Automaton
+from tinyllm.grammar.jsonschema.automaton import Automaton
 from tinyllm.grammar.regex import MAX_COUNT, MAX_DEPTH, parse
 
 PATTERNS = [

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.toy_tokenizer import accepts
-from tinyllm.grammar.automaton import Automaton
+from tinyllm.grammar.jsonschema.automaton import Automaton
 from tinyllm.grammar.utf8 import ANY, MAX_CODE_POINT, code_points, complement
 
 # Both ends of each length of UTF-8, of the surrogates, and their neighbours.

@@ -21,10 +21,16 @@ from tests.toy_tokenizer import (
 )
 from tinyllm.errors import GrammarError
 from tinyllm.grammar import vocabulary as module
-from tinyllm.grammar.expression import Rules
+from tinyllm.grammar.expression import (
+    Alternation,
+    Call,
+    Concatenation,
+    Rules,
+    literal,
+    optional,
+)
 from tinyllm.grammar.pushdown import Pushdown, State
 from tinyllm.grammar.regex import parse
-from tinyllm.grammar.stacks import Stacks
 from tinyllm.grammar.vocabulary import Vocabulary
 
 Legal = set[tuple[int, State]]
@@ -39,32 +45,32 @@ def machine_of(rules: Rules | str, vocabulary: Vocabulary) -> Pushdown:
     """Or, for a rule that calls itself, a rejected example."""
     rules = Rules(parse(rules)) if isinstance(rules, str) else rules
     try:
-        return Pushdown(rules, vocabulary.spelled, vocabulary.alone)
+        return Pushdown(rules, vocabulary.alphabet, vocabulary.alone)
     except GrammarError:
         assume(False)
         raise
 
 
 def found_in(machine: Pushdown, vocabulary: Vocabulary, state: State) -> Legal:
-    """What a walk with all frames below finds."""
-    stacks = Stacks(machine, state.frame)
-    token, control, stack, _ = vocabulary.walk(stacks, state.control)
-    assert control.dtype == np.int32
-    places = zip(token.tolist(), control.tolist(), stack.tolist(), strict=True)
-    listed = [(token, State(c, stacks.frames[n])) for token, c, n in places]
+    """Return what a walk with all frames below finds."""
+    found = vocabulary.walk(machine, state)
+    pairs = zip(found.token.tolist(), found.number.tolist(), strict=True)
+    listed = [(token, found.states[n]) for token, n in pairs]
     assert len(listed) == len(set(listed)), "a token was found twice"
     return set(listed)
 
 
 def found_in_parts(machine: Pushdown, vocabulary: Vocabulary, state: State) -> set[int]:
-    """The tokens found by one walk for each frame, from where the one above ended."""
-    found = vocabulary.walk(Stacks(machine), state.control)
-    tokens, frame = set(found.token.tolist()), state.frame
-    while frame is not None:
-        found = vocabulary.walk(Stacks(machine), frame.control, found.exits)
+    """Return the tokens of one walk for each frame, from where the one above ended."""
+    tokens, nodes = set[int](), None
+    dfa, frame = state
+    while True:
+        counts = frame.pending[1:3] if frame else (0, 0)
+        found = vocabulary.walk(machine, machine.alone(dfa, *counts), nodes)
         tokens |= set(found.token.tolist())
-        frame = frame.below
-    return tokens
+        if frame is None:
+            return tokens
+        nodes, dfa, frame = found.exits, frame.state, frame.below
 
 
 def byte_by_byte(machine: Pushdown, vocabulary: Vocabulary, state: State) -> Legal:
@@ -79,7 +85,7 @@ def byte_by_byte(machine: Pushdown, vocabulary: Vocabulary, state: State) -> Leg
 
 
 def some_states(machine: Pushdown, most: int) -> list[State]:
-    states = [machine.start] if machine.start.control else []
+    states = [machine.start] if machine.start.dfa.positions else []
     for state in states:
         for byte in sorted(machine.legal_bytes(state)):
             now = machine.next(state, byte)
@@ -96,7 +102,7 @@ def test_each_way_of_walking_finds_what_single_bytes_find(
 ) -> None:
     vocabulary = Vocabulary(ToyTokenizer(tokens))
     machine = machine_of(rules, vocabulary)
-    assume(not goes_on_into_what_follows(rules, vocabulary.spelled))
+    assume(not goes_on_into_what_follows(rules, vocabulary.alphabet))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "FEW", WAYS[way][0])
         patch.setattr(module, "MOST", WAYS[way][1])
@@ -162,6 +168,68 @@ def test_the_sets_of_such_bytes_that_are_remembered_are_few() -> None:
     assert len(vocabulary._loops) <= module.MAX_LOOPS
 
 
+def equal_single_steps(rules: Rules, letters: bytes, longest: int) -> int:
+    """Read all texts up to a length at once; return how many of those were legal."""
+    single, many = Pushdown(rules, letters, letters), Pushdown(rules, letters, letters)
+    steps, texts, n_legal = module._Steps(many, many.start), [b""], 0
+    number = np.ones(1, np.int64)
+    for _ in range(longest):
+        parent = np.repeat(np.arange(len(texts)), len(letters))
+        texts = [text + bytes((letter,)) for text in texts for letter in letters]
+        data = np.array([text[-1] for text in texts], np.uint8)
+        number = steps.step(number[parent], data)
+        dead = [after(single, text) is None for text in texts]
+        assert (number == 0).tolist() == dead
+        live = np.flatnonzero(number)
+        number, texts = number[live], [texts[i] for i in live.tolist()]
+        for i, text in enumerate(texts):
+            state = steps.states[number[i]]
+            expected = after(single, text)
+            assert expected is not None
+            assert many.may_end(state) == single.may_end(expected), text
+            assert many.least(state) == single.least(expected), text
+            assert state == after(many, text)
+        n_legal += len(texts)
+    return n_legal
+
+
+@settings(max_examples=50)
+@given(random_rules())
+def test_many_steps_at_once_equal_single_steps(rules: Rules) -> None:
+    try:
+        equal_single_steps(rules, b"abc", 5)
+    except GrammarError:
+        assume(False)
+
+
+def test_calls_that_are_found_while_others_are_carried_out_do_not_mix_them_up() -> None:
+    # What follows each call may end and begins with a new one, all on one level.
+    names = "pqrst"
+    rules = {n: literal(2 * n) for n in [*names, *names.upper()]}
+    begun = [Concatenation((Call(n), optional(Call(n.upper())))) for n in names]
+    inside = Concatenation((literal("("), Alternation(tuple(begun))))
+    start = Concatenation((Call("inside"), literal("x")))
+    letters = "(" + names + names.upper() + "x"
+    whole = Rules(start, {"inside": inside, **rules})
+    # One text "(", then "(p" and "(pp" for each name, then "(ppP" or "(ppx", "(ppPP".
+    assert equal_single_steps(whole, letters.encode(), 5) == 1 + 5 + 5 + 10 + 5
+
+
+def test_alone_a_walk_stays_above_its_beginning() -> None:
+    machine = Pushdown(
+        Rules(Concatenation((Call("p"), literal("c"))), {"p": literal("ab")}),
+        b"abc",
+        b"abc",
+    )
+    state = after(machine, b"ab")
+    assert state is not None
+    alone = machine.alone(state.dfa, 0, 0)
+    assert machine.next(alone, ord("c")) is None
+    assert machine.leaves(alone)
+    assert not machine.leaves(state)
+    assert machine.next(state, ord("c")) == after(machine, b"abc")
+
+
 def test_tokens_that_are_prefixes_of_each_other_all_appear() -> None:
     vocabulary = Vocabulary(ToyTokenizer([b"aab", b"a", b"b", b"aa", b"ab"]))
     machine = machine_of("a*", vocabulary)
@@ -185,7 +253,7 @@ def test_special_ids_and_silent_tokens_are_left_out_whatever_their_bytes_say() -
     found = found_in(machine, vocabulary, machine.start)
     assert {token for token, _ in found} == {N_SPECIAL}
     assert vocabulary.token_bytes[BOS] == b""
-    assert vocabulary.spelled == vocabulary.alone == frozenset(b"a")
+    assert vocabulary.alphabet == vocabulary.alone == frozenset(b"a")
 
 
 def test_a_vocabulary_without_tokens_finds_none() -> None:
@@ -200,5 +268,5 @@ def test_the_trie_has_one_node_for_each_prefix() -> None:
     prefixes = {token[:end] for token in tokens for end in range(len(token) + 1)}
     vocabulary = Vocabulary(ToyTokenizer(tokens))
     assert len(vocabulary._byte) == len(prefixes)
-    assert vocabulary.spelled == frozenset(b"abcd")
+    assert vocabulary.alphabet == frozenset(b"abcd")
     assert vocabulary.alone == frozenset(characters("ab")[i][0] for i in range(2))

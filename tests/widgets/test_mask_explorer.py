@@ -12,7 +12,7 @@ from tests.table_engine import table_engine
 from tests.toy_tokenizer import EOS, N_SPECIAL, ToyTokenizer, byte_level
 from tinyllm import grammar
 from tinyllm.errors import UsageError
-from tinyllm.grammar.expression import Call, Repetition, Rules, Sequence, literal
+from tinyllm.grammar.expression import Call, Concatenation, Repetition, Rules, literal
 from tinyllm.widgets import mask_explorer as look
 from tinyllm.widgets.mask_explorer import listed, mark, trail
 from tinyllm.widgets.walk import Walk
@@ -107,7 +107,7 @@ def test_every_token_has_its_reason(token_id, words):
 
 
 def test_the_stack_is_told_from_the_top():
-    pair = Sequence((literal("("), Repetition(Call("pair")), literal(")")))
+    pair = Concatenation((literal("("), Repetition(Call("pair")), literal(")")))
     made = grammar.TokenGrammar(
         Rules(Repetition(Call("pair")), {"pair": pair}), grammar.Vocabulary(TOKENIZER)
     )

@@ -27,6 +27,7 @@ from tinyllm.decode.generate import Choice, Grammar, can_finish, choose_tokens
 from tinyllm.decode.sampling import Sampler
 from tinyllm.decode.threads import one_blas_thread
 from tinyllm.errors import ContextFullError, GrammarError, UsageError, check_int
+from tinyllm.grammar import calls
 from tinyllm.progress import ignore
 from tinyllm.text.stream import TextStream
 
@@ -252,13 +253,13 @@ class LocalBackend:
 
     def _compiled(self) -> Grammar:
         """The grammar of the tools; the last few registries' are remembered."""
-        schema = self.tools.schema()
-        key = json.dumps(schema)
+        key = json.dumps(self.tools.schema())
         if key not in self._grammars:
             if len(self._grammars) >= GRAMMARS_KEPT:
                 del self._grammars[next(iter(self._grammars))]
             assert self._vocabulary is not None, "a constrained backend has made it"
-            self._grammars[key] = grammar.compile(schema, self._vocabulary)
+            rules = calls.rules_of(self.tools)
+            self._grammars[key] = grammar.TokenGrammar(rules, self._vocabulary)
         return self._grammars[key]
 
 

@@ -1,10 +1,11 @@
 """Which tokens are legal: a JSON Schema or a regular expression becomes a mask.
 
 Public: compile, receipt, TokenGrammar, Vocabulary. In reading order: expression (the
-tree), utf8, characters and regex (what becomes a tree), lazy, automaton and regular
-(trees without calls), schema/ (JSON Schema to rules), network and controls (rules made
-deterministic), pushdown (states with a stack), stacks and vocabulary (all tokens of a
-state at once), completion (the shortest way to the end), empty, explain, mask.
+tree), utf8, characters and regex (what becomes a tree), network (the rules as a graph),
+lazy and controls (rules made deterministic), pushdown (states with a stack), stacks and
+vocabulary (all tokens of a state at once), mask, completion (the shortest way to the
+end), empty, explain, json_text (the texts of JSON values), calls (those of the calls of
+a tool registry). The course does not need jsonschema/.
 """
 
 from __future__ import annotations
@@ -15,8 +16,6 @@ from typing import Any
 from tinyllm.engine import Tokens
 from tinyllm.grammar import regex
 from tinyllm.grammar.expression import Rules
-from tinyllm.grammar.jsonschema.read import parse
-from tinyllm.grammar.jsonschema.receipt import receipt
 from tinyllm.grammar.mask import TokenGrammar
 from tinyllm.grammar.vocabulary import Vocabulary
 
@@ -29,7 +28,7 @@ def compile(
     *,
     spaces: bool = False,
 ) -> TokenGrammar:
-    """The grammar of a JSON Schema (dict) or a regular expression (str) over tokens.
+    """Return the grammar of a JSON Schema (dict) or a regular expression (str).
 
     compile("[0-9]+", lm.tokenizer) allows one or more digits. JSON is compact; with
     `spaces`, one space may follow each comma and colon. For several grammars over one
@@ -40,4 +39,17 @@ def compile(
         tokenizer = Vocabulary(tokenizer)
     if isinstance(source, str):
         return TokenGrammar(Rules(regex.parse(source)), tokenizer)
+    from tinyllm.grammar.jsonschema.read import parse  # not needed by the course
+
     return TokenGrammar(parse(source, spaces), tokenizer)
+
+
+def receipt(schema: object) -> list[tuple[str, str, str]]:
+    """Return each keyword of a schema with its place and what becomes of it.
+
+    The verdict is "enforced", "annotation" or "refused"; a schema that compiles has no
+    row that is refused.
+    """
+    from tinyllm.grammar.jsonschema.receipt import receipt as rows
+
+    return rows(schema)

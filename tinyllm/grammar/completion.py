@@ -15,7 +15,6 @@ import numpy as np
 
 from tinyllm.errors import GrammarError
 from tinyllm.grammar.pushdown import Pushdown, State
-from tinyllm.grammar.stacks import Stacks
 from tinyllm.grammar.vocabulary import Vocabulary
 
 MAX_LOOKED_AT = 400_000  # tokens in one search: beyond, the shortest text has to do
@@ -38,7 +37,7 @@ class Completion:
         self._machine, self._vocabulary = machine, vocabulary
         self._known: dict[State, tuple[int, ...] | None] = {}
         self.by_bytes = machine.network.by_bytes
-        self._all_alone = vocabulary.spelled == vocabulary.alone
+        self._all_alone = vocabulary.alphabet == vocabulary.alone
 
     def tokens(self, state: State) -> tuple[int, ...] | None:
         """The ids of the shortest completion, () for a complete text, None for none.
@@ -93,11 +92,7 @@ class Completion:
         """
         if self._machine.least(state) > MAX_TEXT:
             return None
-        parts, frame = [self._machine.rest(state.control)], state.frame
-        while frame is not None:
-            parts.append(self._machine.rest(frame.control))
-            frame = frame.below
-        text = b"".join(parts)
+        text = self._machine.rest(state)
         ids, longest = self._vocabulary.ids, self._vocabulary.longest
         fewest, step = [0] * (len(text) + 1), [0] * len(text)
         for i in range(len(text) - 1, -1, -1):
@@ -134,17 +129,18 @@ class Completion:
 
     def _edges(self, state: State) -> list[tuple[int, State, int]]:
         """Each state one token away, one such token, and how many there are."""
-        stacks = Stacks(self._machine, state.frame)
-        found = self._vocabulary.walk(stacks, state.control)
-        keys = found.stack * self._machine.n_states + found.control
-        _, first, counts = np.unique(keys, return_index=True, return_counts=True)
+        found = self._vocabulary.walk(self._machine, state)
+        numbers, first, counts = np.unique(
+            found.number, return_index=True, return_counts=True
+        )
         return [
-            (
-                int(found.token[i]),
-                State(int(found.control[i]), stacks.frames[int(found.stack[i])]),
-                n,
+            (token, found.states[number], n)
+            for token, number, n in zip(
+                found.token[first].tolist(),
+                numbers.tolist(),
+                counts.tolist(),
+                strict=True,
             )
-            for i, n in zip(first.tolist(), counts.tolist(), strict=True)
         ]
 
 

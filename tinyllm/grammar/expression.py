@@ -1,9 +1,10 @@
 """The expression tree: what a regular expression or a schema becomes.
 
-Public: ByteSet, Sequence, Alternation, Repetition, Call, Machine, Expression, Rules,
+Public: ByteSet, Concatenation, Alternation, Repetition, Call, Part, Expression, Rules,
 literal, optional, EMPTY_TEXT, NOTHING, MAX_SIZE, check_size.
 
-Six immutable kinds of node over bytes are enough for every grammar of the package.
+Five immutable kinds of node over bytes are enough for every grammar of the course; a
+`Part` is an automaton that was made elsewhere (jsonschema/).
 `size` counts the automaton nodes a tree asks for, so that a tree which would grow too
 large is refused before anything is built.
 """
@@ -12,8 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
 
 from tinyllm.errors import GrammarError
+
+if TYPE_CHECKING:
+    from tinyllm.grammar.network import Graph
 
 MAX_SIZE = 100_000  # automaton nodes
 
@@ -31,7 +36,7 @@ class ByteSet:
 
 
 @dataclass(frozen=True)
-class Sequence:
+class Concatenation:
     """Every part, one after the other; no parts match the empty text."""
 
     parts: tuple[Expression, ...]
@@ -54,15 +59,15 @@ class Alternation:
 
 @dataclass(frozen=True)
 class Repetition:
-    """The body `least` to `most` times; `most` None means without end."""
+    """The body `min` to `max` times; `max` None means without end."""
 
     body: Expression
-    least: int = 0
-    most: int | None = None
+    min: int = 0
+    max: int | None = None
     size: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        copies = self.least + 1 if self.most is None else self.most
+        copies = self.min + 1 if self.max is None else self.max
         _set_size(self, copies * (self.body.size + 1))
 
 
@@ -74,25 +79,18 @@ class Call:
     size: int = field(default=1, init=False, repr=False, compare=False)
 
 
-Edge = tuple[frozenset[int], int]  # a set of bytes, and the state to which they lead
+class Part(Protocol):
+    """A part of a tree that adds itself to a graph: an automaton made elsewhere."""
+
+    @property
+    def size(self) -> int:
+        """The number of automaton nodes it asks for."""
+
+    def add_to(self, graph: Graph, source: int, target: int) -> None:
+        """Add edges so that paths from source to target spell exactly its texts."""
 
 
-@dataclass(frozen=True)
-class Machine:
-    """A deterministic automaton as part of a tree: state 0 is its start.
-
-    `edges[state]` are its moves, whose byte sets do not overlap.
-    """
-
-    edges: tuple[tuple[Edge, ...], ...]
-    accepting: frozenset[int]
-    size: int = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        _set_size(self, len(self.edges))
-
-
-Expression = ByteSet | Sequence | Alternation | Repetition | Call | Machine
+Expression = ByteSet | Concatenation | Alternation | Repetition | Call | Part
 
 
 @dataclass(frozen=True)
@@ -109,7 +107,7 @@ class Rules:
     rules: Mapping[str, Expression] = field(default_factory=dict)
 
 
-EMPTY_TEXT = Sequence(())
+EMPTY_TEXT = Concatenation(())
 NOTHING = Alternation(())
 _ONE_BYTE = tuple(ByteSet(frozenset((byte,))) for byte in range(256))
 
@@ -120,7 +118,7 @@ def literal(text: str | bytes) -> Expression:
     literal("ab") is a sequence of two byte sets of one byte each.
     """
     data = text.encode("utf-8") if isinstance(text, str) else text
-    return Sequence(tuple(_ONE_BYTE[byte] for byte in data))
+    return Concatenation(tuple(_ONE_BYTE[byte] for byte in data))
 
 
 def optional(body: Expression) -> Expression:

@@ -13,29 +13,30 @@ comma and a colon (Style).
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence as Seq
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tinyllm.grammar.expression import (
     EMPTY_TEXT,
     NOTHING,
     Alternation,
+    Concatenation,
     Expression,
-    Machine,
     Repetition,
-    Sequence,
     literal,
     optional,
 )
-from tinyllm.grammar.jsonschema import spelling
 from tinyllm.grammar.regex import parse
-from tinyllm.grammar.utf8 import ANY
 
 QUOTE = literal('"')
-_TRIE = spelling.trie_of([spelling.paths(ANY)])
-CHARACTER = Machine(
-    (*(tuple((b, to % (len(_TRIE) + 1)) for b, to in row) for row in _TRIE), ()),
-    frozenset((len(_TRIE),)),
+_HEX = "[0-9A-Fa-f]"
+# The code units D800 to DFFF are surrogates: only a pair of them is a character, one
+# of D800 to DBFF and one of DC00 to DFFF. All escapes share their last two digits.
+_PAIR = rf"[Dd][89ABab]{_HEX}{{2}}\\u[Dd][C-Fc-f]"
+CHARACTER = parse(
+    r'[^"\\\x00-\x1f]'  # itself, unless it is a quote, a backslash or a control
+    r'|\\["\\/bfnrt]'  # as a short escape
+    rf"|\\u([0-9A-CEFa-cef]{_HEX}|[Dd][0-7]|{_PAIR}){_HEX}{{2}}"  # as \uXXXX
 )
 INTEGER = parse("-?(0|[1-9][0-9]*)")
 NUMBER = parse(
@@ -58,7 +59,7 @@ class Style:
 
 
 def array(
-    prefix: Seq[Expression],
+    prefix: Sequence[Expression],
     rest: Expression,
     least: int,
     most: int | None,
@@ -67,7 +68,7 @@ def array(
     """An array of `least` to `most` items: those of the prefix, then the rest."""
     first = len(prefix)
     bound = None if most is None else max(most - first, 0)
-    needed, tail = max(least - first, 0), Sequence((style.comma, rest))
+    needed, tail = max(least - first, 0), Concatenation((style.comma, rest))
     if most is not None:
         prefix = prefix[:most]
     if bound is not None and needed > bound:
@@ -75,22 +76,22 @@ def array(
     items = _following(tail, needed, bound) if prefix else _items(tail, needed, bound)
     for i in range(len(prefix) - 1, -1, -1):
         before = (style.comma, prefix[i]) if i else (prefix[i],)
-        items = Sequence((*before, items))
+        items = Concatenation((*before, items))
         items = items if i < least else optional(items)
-    return Sequence((literal("["), items, literal("]")))
+    return Concatenation((literal("["), items, literal("]")))
 
 
-def _following(tail: Sequence, least: int, most: int | None) -> Expression:
+def _following(tail: Concatenation, least: int, most: int | None) -> Expression:
     """`least` to `most` items, each with its comma before it."""
     return EMPTY_TEXT if most == 0 else Repetition(tail, least, most)
 
 
-def _items(tail: Sequence, least: int, most: int | None) -> Expression:
+def _items(tail: Concatenation, least: int, most: int | None) -> Expression:
     """`least` to `most` items, with commas between them."""
     if most == 0:
         return EMPTY_TEXT
     more = _following(tail, max(least - 1, 0), None if most is None else most - 1)
-    items = Sequence((tail.parts[1], more))
+    items = Concatenation((tail.parts[1], more))
     return items if least else optional(items)
 
 
@@ -104,7 +105,7 @@ class Member:
 
 
 def object_of(
-    members: Seq[Member],
+    members: Sequence[Member],
     extra: Expression,
     extras: tuple[int, int | None],
     style: Style,
@@ -118,7 +119,7 @@ def object_of(
     """
     text: Expression | None = None
     absent = True
-    tail = Sequence((style.comma, extra))
+    tail = Concatenation((style.comma, extra))
     parts = [
         (_member(member.key, member.value, style), member.required)
         for member in members
@@ -129,15 +130,17 @@ def object_of(
         if text is None:
             text = member
         elif required:
-            before = Sequence((text, style.comma))
-            text = Sequence((optional(before) if absent else before, member))
+            before = Concatenation((text, style.comma))
+            text = Concatenation((optional(before) if absent else before, member))
         else:
-            more = Sequence((text, optional(Sequence((style.comma, member)))))
+            more = Concatenation((text, optional(Concatenation((style.comma, member)))))
             text = Alternation((more, member)) if absent else more
         absent = absent and not required
     body = EMPTY_TEXT if text is None else optional(text) if absent else text
-    return Sequence((literal("{"), body, literal("}")))
+    return Concatenation((literal("{"), body, literal("}")))
 
 
 def _member(key: str, value: Expression, style: Style) -> Expression:
-    return Sequence((literal(json.dumps(key, ensure_ascii=False)), style.colon, value))
+    return Concatenation(
+        (literal(json.dumps(key, ensure_ascii=False)), style.colon, value)
+    )

@@ -8,18 +8,17 @@ fork and rewind cost nothing: keep the old one.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from tinyllm.errors import GrammarError
 from tinyllm.grammar.completion import Completion
-from tinyllm.grammar.empty import explain_empty
-from tinyllm.grammar.explain import Explanation, explain
+from tinyllm.grammar.explain import Explanation, explain, explain_empty
 from tinyllm.grammar.expression import Rules
+from tinyllm.grammar.network import FAR
 from tinyllm.grammar.pushdown import Frame, Pushdown, State
-from tinyllm.grammar.stacks import Stacks
 from tinyllm.grammar.vocabulary import Ints, Vocabulary
 
 MAX_MASKS = 512  # remembered; each takes one byte a token
@@ -33,9 +32,10 @@ class _Row(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """What some controls, from the top of the stack down, say of all tokens.
+    """What some DFA states, from the top of the stack down, say of all tokens.
 
-    `exits` are the prefixes after which the next control below has its say.
+    `exits` are the trie nodes where the last one's rule may have ended, so the state of
+    its caller decides what follows.
     """
 
     mask: Mask
@@ -52,12 +52,12 @@ class TokenGrammar:
 
     def __init__(self, rules: Rules, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
-        self.machine = Pushdown(rules, vocabulary.spelled, vocabulary.alone)
+        self.machine = Pushdown(rules, vocabulary.alphabet, vocabulary.alone)
         self._completion = Completion(self.machine, vocabulary)
         self._rows: dict[State, _Row] = {}
-        self._parts: dict[tuple[int, ...], _Part] = {}
+        self._parts: dict[tuple[Any, ...], _Part] = {}
         start = self.machine.start
-        if not start.control or not self._is_live(start):
+        if start.dfa is self.machine.dead or not self._is_live(start):
             raise GrammarError(explain_empty(rules, vocabulary))
 
     def start(self) -> State:
@@ -162,27 +162,41 @@ class TokenGrammar:
 
     def _make_row(self, state: State) -> _Row:
         by_bytes = self._completion.by_bytes
-        mask = self._by_controls(state) if by_bytes else self._one_by_one(state)
+        mask = self._by_levels(state) if by_bytes else self._one_by_one(state)
         if self.machine.may_end(state):
             mask = mask.copy()
             mask[self.vocabulary.eos_ids] = True
         mask.flags.writeable = False
         return _Row(mask, int(np.count_nonzero(mask)))
 
-    def _by_controls(self, state: State) -> Mask:
-        """What the top control says, and those below it as far as tokens reach."""
-        key: tuple[int, ...] = (state.control,)
-        part, frame = self._part(key, None), state.frame
-        while frame is not None and len(part.exits):
-            key += (frame.control,)
-            part, frame = self._part(key, part), frame.below
-        return part.mask
+    def _by_levels(self, state: State) -> Mask:
+        """Return what the stack says, from its top down as far as tokens reach."""
+        (dfa, frame), part = state, None
+        key: tuple[Any, ...] = ()
+        while True:
+            key += (dfa, *self._left(frame))
+            part = self._part(key, part)
+            if frame is None or not len(part.exits):
+                return part.mask
+            dfa, frame = frame.state, frame.below
 
-    def _part(self, key: tuple[int, ...], above: _Part | None) -> _Part:
+    def _left(self, frame: Frame | None) -> tuple[int, int]:
+        """Return how often a body is to be read again, FAR if no token gets so far."""
+        if frame is None:
+            return 0, 0
+        longest, (_, min_left, max_left, _) = self.vocabulary.longest, frame.pending
+        return (
+            FAR if min_left >= longest else min_left,
+            FAR if max_left >= longest else max_left,
+        )
+
+    def _part(self, key: tuple[Any, ...], above: _Part | None) -> _Part:
         part = self._parts.get(key)
         if part is None:
+            dfa, min_left, max_left = key[-3:]
+            state = self.machine.alone(dfa, min_left, max_left)
             nodes = above.exits if above else None
-            found = self.vocabulary.walk(Stacks(self.machine), key[-1], nodes)
+            found = self.vocabulary.walk(self.machine, state, nodes)
             size = self.vocabulary.size
             mask = above.mask.copy() if above else np.zeros(size, np.bool_)  # (V,)
             mask[found.token] = True
@@ -192,23 +206,16 @@ class TokenGrammar:
         return part
 
     def _one_by_one(self, state: State) -> Mask:
-        """The same where a token may lead to where no token goes on."""
-        stacks = Stacks(self.machine, state.frame)
-        found = self.vocabulary.walk(stacks, state.control)
-        places = zip(found.control.tolist(), found.stack.tolist(), strict=True)
-        states = [State(control, stacks.frames[number]) for control, number in places]
-        live = {after: self._is_live(after) for after in set(states)}
+        """Return the same where a token may lead to where no token goes on."""
+        found = self.vocabulary.walk(self.machine, state)
+        numbers = set(found.number.tolist())
+        live = [i in numbers and self._is_live(s) for i, s in enumerate(found.states)]
         mask = np.zeros(self.vocabulary.size, np.bool_)  # (V,)
-        mask[found.token] = [live[after] for after in states]
+        mask[found.token] = np.array(live)[found.number]
         return mask
 
     def _check(self, state: State) -> None:
-        known = (
-            isinstance(state, State)
-            and type(state.control) is int
-            and 0 < state.control < self.machine.n_states
-        )
-        if not known or not isinstance(state.frame, Frame | None):
+        if not isinstance(state, State) or not self.machine.knows(state):
             raise GrammarError(
                 f"{state!r:.80} is not a state of this grammar: use what start() and "
                 "advance() return"

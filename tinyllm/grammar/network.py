@@ -1,100 +1,284 @@
-"""The rules of a grammar as one graph, and what can be known of each node beforehand.
+"""The rules of a grammar as one graph, and what each node of it needs and begins with.
 
-Public: Network.
+Public: Network, Graph, CallEdge, graph_of, FAR.
 
-A recursive transition network (Woods 1970, Communications of the ACM 13(10)): each rule
-is a graph of its own from a start to an end node, whose edges carry bytes or call a
-rule. Knuth's generalisation of Dijkstra's algorithm (1977, Information Processing
-Letters 6(1)) tells how many bytes each node is away from the end of its rule.
+Thompson's construction (Communications of the ACM 11(6), 1968) turns a tree into a
+graph whose edges carry byte sets or nothing, or call a rule. All rules together are a
+recursive transition network (Woods 1970, Communications of the ACM 13(10)). Knuth's
+generalisation of Dijkstra's algorithm (1977, Information Processing Letters 6(1)) finds
+how many bytes each node is away from the end of its rule.
+
+A counted repetition is not copied: its body becomes a rule without a name, and the call
+of it carries the bounds. The count itself is part of a state (pushdown.py). This works
+where each byte shows whether the body goes on, begins again or is over; elsewhere, as
+in [ab]{0,99}b, the body is copied as often as it may occur.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
+from typing import NamedTuple
 
 from tinyllm.errors import GrammarError
-from tinyllm.grammar.automaton import Graph, extend
-from tinyllm.grammar.expression import Rules, check_size
+from tinyllm.grammar.expression import (
+    MAX_SIZE,
+    Alternation,
+    ByteSet,
+    Call,
+    Concatenation,
+    Expression,
+    Repetition,
+    Rules,
+)
 
-FAR = 1 << 60  # the distance of a node from which the end cannot be reached
+FAR = 1 << 1000  # the distance to an end that cannot be reached; a bound without limit
+MAX_COPIED = 64  # graph nodes: a smaller repetition is copied even if it can be counted
+
+Edge = tuple[frozenset[int], int]  # a set of bytes, and the node to which they lead
+Work = list[tuple[Expression, int, int]]  # an expression between two nodes
+Name = str | int  # of a rule; an int numbers the body of a counted repetition
+
+
+class CallEdge(NamedTuple):
+    """An edge that reads `min` to `max` texts of a rule, one after the other."""
+
+    rule: Name
+    to: int
+    min: int = 1
+    max: int = 1
+
+
+@dataclass
+class Graph:
+    """Thompson's graph: node 0 is the start, node 1 the only accepting node.
+
+    An edge is free, or carries a set of bytes, or calls a rule. Where `bodies` is not
+    None, it numbers the bodies of the repetitions that are counted.
+    """
+
+    bodies: dict[int, tuple[int, Expression]] | None = None
+    free: list[list[int]] = field(default_factory=lambda: [[], []])
+    edges: list[list[Edge]] = field(default_factory=lambda: [[], []])
+    calls: list[list[CallEdge]] = field(default_factory=lambda: [[], []])
+
+    def node(self) -> int:
+        """Return a new node without edges."""
+        self.free.append([])
+        self.edges.append([])
+        self.calls.append([])
+        return len(self.free) - 1
+
+    def number(self, body: Expression) -> int | None:
+        """Return the number of a counted body, the same for the same object."""
+        if self.bodies is None:
+            return None
+        return self.bodies.setdefault(id(body), (len(self.bodies), body))[0]
+
+
+def graph_of(expression: Expression) -> Graph:
+    """Return Thompson's graph of one expression, with every repetition copied."""
+    graph = Graph()
+    extend(graph, [(expression, 0, 1)], "the grammar")
+    return graph
+
+
+def extend(graph: Graph, work: Work, cause: str) -> None:
+    """Add expressions between two nodes of a graph each, without recursion.
+
+    Each piece of work only adds edges out of its source and into its target, so paths
+    from one to the other spell exactly its expression. GrammarError, which names
+    `cause`, for more than MAX_SIZE new nodes.
+    """
+    limit = len(graph.free) + MAX_SIZE
+    while work:
+        node, source, target = work.pop()
+        if isinstance(node, ByteSet):
+            graph.edges[source].append((node.allowed, target))
+        elif isinstance(node, Alternation):
+            work += [(option, source, target) for option in node.options]
+        elif isinstance(node, Concatenation):
+            work += _chain(graph, node.parts, source, target)
+        elif isinstance(node, Repetition):
+            work += _repeat(graph, _flat(node), source, target)
+        elif isinstance(node, Call):
+            graph.calls[source].append(CallEdge(node.rule, target))
+        else:
+            node.add_to(graph, source, target)
+        if len(graph.free) > limit:
+            raise GrammarError(
+                f"{cause} needs more than the limit of {MAX_SIZE:,} automaton nodes: "
+                "lower its bounds or split the grammar"
+            )
+
+
+def _chain(
+    graph: Graph, parts: tuple[Expression, ...], source: int, target: int
+) -> Work:
+    if not parts:
+        graph.free[source].append(target)
+        return []
+    stops = [source, *(graph.node() for _ in parts[1:]), target]
+    return list(zip(parts, stops, stops[1:], strict=False))
+
+
+def _repeat(graph: Graph, node: Repetition, source: int, target: int) -> Work:
+    copies = node.min if node.max is None else node.max
+    if copies > 1 and copies * (node.body.size + 1) > MAX_COPIED:
+        number = graph.number(node.body)
+        if number is not None:
+            limit = FAR if node.max is None else node.max
+            graph.calls[source].append(CallEdge(number, target, node.min, limit))
+            graph.free[source] += [] if node.min else [target]
+            return []
+    return _copies(graph, node, source, target)
+
+
+def _copies(graph: Graph, node: Repetition, source: int, target: int) -> Work:
+    """Return the work of a repetition as a copy of its body for each time."""
+    work: Work = []
+    copies = min(node.min if node.max is None else node.max, MAX_SIZE + 1)
+    for done in range(copies):
+        if done >= node.min:
+            graph.free[source].append(target)
+        following = graph.node()
+        work.append((node.body, source, following))
+        source = following
+    if node.max is None:
+        hub = graph.node()
+        graph.free[source].append(hub)
+        work.append((node.body, hub, hub))
+        source = hub
+    graph.free[source].append(target)
+    return work
+
+
+def _flat(node: Repetition) -> Repetition:
+    """Return the same repetition without optional ones directly inside.
+
+    (x?){9} becomes x{0,9}. Each copy of (x?){9} would see all that follow, which is
+    quadratic; x{0,9} is not.
+    """
+    outer = [node]
+    while isinstance(outer[-1].body, Repetition):
+        outer.append(outer[-1].body)
+    flat = outer.pop()
+    for node in reversed(outer):
+        if flat.min > 0:
+            flat = Repetition(flat, node.min, node.max)
+        elif node.max == 0 or flat.max == 0:
+            flat = Repetition(flat.body, 0, 0)
+        else:
+            endless = node.max is None or flat.max is None
+            limit = None if endless else (node.max or 0) * (flat.max or 0)
+            flat = Repetition(flat.body, 0, limit)
+    return flat
 
 
 class Network:
-    """The graph of all rules; `needed[node]` bytes are the least to its rule's end.
+    """The graph of all rules, and what each node and each rule needs and begins with.
 
-    Bytes outside `spelled` do not count: no token has them. Where every node that can
-    reach an end does so by bytes that are tokens `alone`, too, only these count, which
-    makes `needed` a number of tokens that is enough; `by_bytes` says so. Else no such
-    number is known from bytes, and `needed` is 0 or more. `starts` and `ends` hold
-    the nodes of each rule, `ENTRY` and `EXIT` those of the whole text. `edges` and
-    `calls` are those that can reach an end. `first[rule]` are the bytes with which a
-    rule can begin, `begins[rule]` the calls, `nullable` the rules that may be empty.
-    GrammarError for a rule that calls itself before it has read a byte.
+    Bytes outside `alphabet` do not count: no token has them. `needed[node]` bytes are
+    the fewest to the end of its rule. Where every node that can reach an end does so by
+    bytes that are tokens `alone`, too, only these count, which makes `needed` a number
+    of tokens that is enough; `by_bytes` says so, and `cheap` are these bytes. `starts`
+    and `ends` are the nodes of each rule, `ENTRY` and `EXIT` those of the whole text.
+    `edges` and `calls` are those that can reach an end. `first[rule]` are the bytes
+    with which a rule can begin, `begins[rule]` the rules that it can call before any
+    byte, `entry[rule]` the nodes it can be in then, and `nullable` the rules that may
+    be empty. GrammarError for a rule that calls itself before it has read a byte.
     """
 
     ENTRY, EXIT = 0, 1
 
     def __init__(
-        self, rules: Rules, spelled: Iterable[int], alone: Iterable[int]
+        self, rules: Rules, alphabet: Iterable[int], alone: Iterable[int]
     ) -> None:
-        self.graph = Graph()
-        self.starts: dict[str, int] = {}
-        self.ends: dict[str, int] = {}
-        for name in rules.rules:
-            self.starts[name], self.ends[name] = self.graph.node(), self.graph.node()
-        extend(
-            self.graph, check_size(rules.start, "the grammar"), self.ENTRY, self.EXIT
-        )
+        self.graph = Graph(bodies={})
+        self.starts: dict[Name, int] = {}
+        self.ends: dict[Name, int] = {}
+        extend(self.graph, [(rules.start, self.ENTRY, self.EXIT)], "the grammar")
         for name, body in rules.rules.items():
-            check_size(body, f"the rule {name}")
-            extend(self.graph, body, self.starts[name], self.ends[name])
+            self._add_rule(name, body, f"the rule {name}")
+        self._add_bodies()
         self._check_names()
-        self.is_end = frozenset((self.EXIT, *self.ends.values()))
-        spelled = frozenset(spelled)
-        self.edges = [
-            [(allowed & spelled, to) for allowed, to in edges if allowed & spelled]
-            for edges in self.graph.edges
+        self._alphabet, self._alone = frozenset(alphabet), frozenset(alone)
+        self._measure()
+        while unclear := self._unclear():
+            for source, call in unclear:
+                self._copy(source, call)
+            self._add_bodies()
+            self._measure()
+
+    def _add_rule(self, name: Name, body: Expression, cause: str) -> None:
+        self.starts[name], self.ends[name] = self.graph.node(), self.graph.node()
+        extend(self.graph, [(body, self.starts[name], self.ends[name])], cause)
+
+    def _add_bodies(self) -> None:
+        """Add a rule for each counted body that has none yet, and for those in it."""
+        bodies = self.graph.bodies or {}
+        while new := [pair for pair in bodies.values() if pair[0] not in self.starts]:
+            for number, body in new:
+                self._add_rule(number, body, "the body of a counted repetition")
+
+    def _copy(self, source: int, call: CallEdge) -> None:
+        """Replace a counted call by copies of its body."""
+        limit = None if call.max == FAR else call.max
+        body = next(b for n, b in (self.graph.bodies or {}).values() if n == call.rule)
+        self.graph.calls[source] = [
+            c for c in self.graph.calls[source] if c[:2] != call[:2]
         ]
-        self.cheap = spelled
-        self.needed = self._distances()
-        lone = self._distances(frozenset(alone))
-        self.by_bytes = [n < FAR for n in lone] == [n < FAR for n in self.needed]
-        if self.by_bytes:
-            self.cheap, self.needed = frozenset(alone), lone
-        self._prune()
-        self.nullable = {
-            n for n, start in self.starts.items() if not self.needed[start]
-        }
-        self.first = self._first_bytes()
+        copies = _copies(self.graph, Repetition(body, call.min, limit), source, call.to)
+        cause = f"a repetition of {call.min:,} to {call.max:,} times that has to be "
+        cause = cause.replace(f"to {FAR:,}", "or more")
+        extend(self.graph, copies, f"{cause}copied, since its end is ambiguous,")
 
     def _check_names(self) -> None:
         for calls in self.graph.calls:
-            for name, _ in calls:
-                if name not in self.starts:
-                    raise GrammarError(f"the grammar has no rule {name!r}")
+            for call in calls:
+                if call.rule not in self.starts:
+                    raise GrammarError(f"the grammar has no rule {call.rule!r}")
 
-    def _distances(self, cheap: frozenset[int] | None = None) -> list[int]:
-        """The least bytes from each node to the end of its rule, FAR if there are none.
-
-        With `cheap`, only by these bytes. A call costs what its rule's start needs, so
-        its node waits for both that and the node behind it.
-        """
-        before: list[list[tuple[int, int]]] = [[] for _ in self.graph.free]
-        callers: dict[int, list[tuple[int, int]]] = {
-            s: [] for s in self.starts.values()
+    def _measure(self) -> None:
+        """Work out everything that the class promises of the graph as it is now."""
+        alphabet = self._alphabet
+        self.is_end = frozenset((self.EXIT, *self.ends.values()))
+        self.restart = {
+            self.ends[name]: name for name in self.ends if isinstance(name, int)
         }
-        calls_to: list[list[tuple[int, int]]] = [[] for _ in self.graph.free]
-        for node, free in enumerate(self.graph.free):
+        self.edges = [
+            [(allowed & alphabet, to) for allowed, to in edges if allowed & alphabet]
+            for edges in self.graph.edges
+        ]
+        self.cheap, self.needed = alphabet, self._distances(alphabet)
+        lone = self._distances(self._alone)
+        self.by_bytes = [n < FAR for n in lone] == [n < FAR for n in self.needed]
+        if self.by_bytes:
+            self.cheap, self.needed = self._alone, lone
+        self._prune()
+        self.first = self._first_bytes()
+
+    def _distances(self, cheap: frozenset[int]) -> list[int]:
+        """Return the fewest bytes from each node to the end of its rule, FAR for none.
+
+        Only bytes of `cheap` count. A call costs what its rule's start needs, as often
+        as it has to be read, so its node waits for both that and the node behind it.
+        """
+        graph = self.graph
+        before: list[list[tuple[int, int]]] = [[] for _ in graph.free]
+        calls: list[list[tuple[int, int, int, int]]] = [[] for _ in graph.free]
+        for node, free in enumerate(graph.free):
             for to in free:
                 before[to].append((node, 0))
             for allowed, to in self.edges[node]:
-                if cheap is None or allowed & cheap:
+                if allowed & cheap:
                     before[to].append((node, 1))
-            for name, to in self.graph.calls[node]:
-                callers[self.starts[name]].append((node, to))
-                calls_to[to].append((node, self.starts[name]))
+            for call in graph.calls[node]:
+                start = self.starts[call.rule]
+                for waited_for in (start, call.to):
+                    calls[waited_for].append((node, max(call.min, 1), start, call.to))
         needed = [FAR] * len(before)
         queue = [(0, end) for end in sorted(self.is_end)]
         while queue:
@@ -103,8 +287,10 @@ class Network:
                 continue
             needed[node] = distance
             found = [(distance + cost, source) for source, cost in before[node]]
-            both = [*callers.get(node, ()), *calls_to[node]]
-            found += [(distance + needed[other], n) for n, other in both]
+            found += [
+                (times * needed[start] + needed[to], source)
+                for source, times, start, to in calls[node]
+            ]
             for total, source in found:
                 if total < needed[source]:
                     heapq.heappush(queue, (total, source))
@@ -112,47 +298,124 @@ class Network:
 
     def _prune(self) -> None:
         """Leave only edges and calls from which the end of the rule can be reached."""
-        needed = self.needed
+        needed, starts = self.needed, self.starts
+        self.nullable = {name for name, start in starts.items() if not needed[start]}
         self.edges = [
             [(allowed, to) for allowed, to in edges if needed[to] < FAR]
             for edges in self.edges
         ]
         self.calls = [
-            [(n, to) for n, to in calls if needed[to] + needed[self.starts[n]] < FAR]
+            [
+                call._replace(min=0) if call.rule in self.nullable else call
+                for call in calls
+                if needed[call.to] + needed[starts[call.rule]] < FAR
+            ]
             for calls in self.graph.calls
         ]
 
-    def _first_bytes(self) -> dict[str, frozenset[int]]:
-        """The bytes with which each rule can begin."""
-        own, calls = {}, {}
-        for name, start in self.starts.items():
-            own[name], calls[name] = self._begins(start)
-        self.begins = calls
-        order = TopologicalSorter(calls)
+    def _first_bytes(self) -> dict[Name, frozenset[int]]:
+        """Return the bytes with which each rule can begin."""
+        self.entry = {n: self.reached([start]) for n, start in self.starts.items()}
+        self.begins = {
+            name: {call.rule for node in nodes for call in self.calls[node]}
+            for name, nodes in self.entry.items()
+        }
         try:
-            names = list(order.static_order())
+            names = list(TopologicalSorter(self.begins).static_order())
         except CycleError as error:
-            circle = " calls ".join(error.args[1])
+            circle = " calls ".join(n for n in error.args[1] if isinstance(n, str))
             raise GrammarError(
                 f"a rule calls itself before any byte: {circle:.200}"
             ) from None
-        first: dict[str, frozenset[int]] = {}
+        first: dict[Name, frozenset[int]] = {}
         for name in names:
-            first[name] = own[name].union(*(first[called] for called in calls[name]))
+            own = (s for node in self.entry[name] for s, _ in self.edges[node])
+            called = (first[other] for other in self.begins[name])
+            first[name] = frozenset[int]().union(*own, *called)
         return first
 
-    def _begins(self, start: int) -> tuple[frozenset[int], set[str]]:
-        """The bytes, and the calls, that can come first after a node."""
-        seen, found, called = set[int](), set[int](), set[str]()
-        work = [start]
+    def reached(self, nodes: Iterable[int]) -> list[int]:
+        """Return the nodes that can be reached before any byte and have an edge."""
+        seen, work = set[int](), list(nodes)
         while work:
             node = work.pop()
             if node in seen or self.needed[node] >= FAR:
                 continue
             seen.add(node)
             work += self.graph.free[node]
+            work += [c.to for c in self.calls[node] if c.rule in self.nullable]
+        return [node for node in seen if self.edges[node] or self.calls[node]]
+
+    def _bytes_at(self, nodes: Iterable[int]) -> frozenset[int]:
+        """Return the bytes that can come next in some nodes."""
+        found = set[int]()
+        for node in self.reached(nodes):
             found.update(*(allowed for allowed, _ in self.edges[node]))
-            for name, to in self.calls[node]:
-                called.add(name)
-                work += [to] if name in self.nullable else []
-        return frozenset(found), called
+            found.update(*(self.first[call.rule] for call in self.calls[node]))
+        return frozenset(found)
+
+    def _unclear(self) -> list[tuple[int, CallEdge]]:
+        """Return each counted call whose body's end a byte does not show, and its node.
+
+        A byte shows it if it cannot both continue a text of the body and begin the next
+        one, nor do either and also follow the whole repetition.
+        """
+        known: dict[Name, frozenset[int]] = {}
+        ending = self._ending()
+
+        def continues(name: Name) -> frozenset[int]:
+            """Return the bytes that can continue a whole text of a body."""
+            if name not in known:
+                last, found = list[int](), frozenset[int]()
+                for node in self._nodes_of(name):
+                    last += [to for _, to in self.edges[node] if to in ending]
+                    for call in self.calls[node]:
+                        if call.to in ending:
+                            last.append(call.to)
+                            found |= goes_on(call)
+                known[name] = found | self._bytes_at(last)
+            return known[name]
+
+        def goes_on(call: CallEdge) -> frozenset[int]:
+            """Return the bytes that can continue a text of a whole repetition."""
+            if isinstance(call.rule, str):
+                return frozenset()  # what may follow a rule is promised (Rules)
+            again = self.first[call.rule] if call.min != call.max else frozenset[int]()
+            return continues(call.rule) | again
+
+        return [
+            (node, call)
+            for node, calls in enumerate(self.calls)
+            for call in calls
+            if isinstance(call.rule, int)
+            and (
+                continues(call.rule) & self.first[call.rule]
+                or goes_on(call) & self._bytes_at([call.to])
+            )
+        ]
+
+    def _ending(self) -> set[int]:
+        """Return the nodes from which the end of the rule can be reached at once."""
+        sources: list[list[int]] = [[] for _ in self.needed]
+        for node, free in enumerate(self.graph.free):
+            for to in free:
+                sources[to].append(node)
+            for call in self.calls[node]:
+                sources[call.to] += [node] if call.rule in self.nullable else []
+        found, work = set(self.is_end), list(self.is_end)
+        while work:
+            new = set(sources[work.pop()]) - found
+            found |= new
+            work += new
+        return found
+
+    def _nodes_of(self, name: Name) -> set[int]:
+        """Return the nodes of one rule."""
+        found, work = {self.starts[name]}, [self.starts[name]]
+        while work:
+            node = work.pop()
+            new = {*self.graph.free[node], *(to for _, to in self.edges[node])}
+            new |= {call.to for call in self.calls[node]}
+            work += new - found
+            found |= new
+        return found

@@ -1,110 +1,167 @@
-"""Where a text stands: a control, and the stack of calls to return to.
+"""A state of a text: a DFA state, and the stack of calls to return to.
 
 Public: Pushdown, State, Frame.
 
-A byte that begins a call puts a frame on the stack, the control to which the call will
-return. Frames are shared and never changed, so a state is a value: undo, fork and
-rewind cost nothing.
+A byte that begins a call puts a frame on the stack: the DFA state to return to, and how
+often the rule must and may be read once more before that. Frames are shared and never
+changed, so a state is a value: undo, fork and rewind cost nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
-from tinyllm.grammar.controls import Controls
 from tinyllm.grammar.expression import Rules
-from tinyllm.grammar.lazy import DEAD
+from tinyllm.grammar.states import DFAState, Move, Pending, States, fewer
 
 
 class Frame:
-    """A call that is not over: the control it returns to, and the frame below.
+    """A call that is not over, and the frame below it.
 
-    `needed` is the least number of bytes from that return to the end of the text.
+    state: the DFA state to return to. The rule has to be read min_left times more, and
+    may be read max_left times, before that; one reading takes at least `unit` bytes.
+    needed: the fewest bytes from the end of this reading to the end of the text.
     """
 
-    __slots__ = ("__weakref__", "below", "control", "needed")
+    __slots__ = ("__weakref__", "below", "needed", "pending", "state")
 
-    def __init__(self, control: int, below: Frame | None, needed: int) -> None:
-        self.control, self.below, self.needed = control, below, needed
+    def __init__(self, pending: Pending, below: Frame | None) -> None:
+        self.pending, self.below, self.state = pending, below, pending.state
+        here = pending.state.needed + pending.min_left * pending.unit
+        self.needed: int = here + (below.needed if below else 0)
 
 
 class State(NamedTuple):
-    """Where a text stands: a control and the calls that are not over."""
+    """A state of a text: a DFA state and the calls that are not over."""
 
-    control: int
+    dfa: DFAState
     frame: Frame | None = None
 
 
-class Pushdown(Controls):
-    """The deterministic machine of some rules: controls, and states with a stack."""
+class Pushdown(States):
+    """The deterministic machine of some rules: DFA states, and states with a stack."""
 
     def __init__(
-        self, rules: Rules, spelled: Iterable[int], alone: Iterable[int]
+        self, rules: Rules, alphabet: Iterable[int], alone: Iterable[int]
     ) -> None:
-        super().__init__(rules, spelled, alone)
-        self._frames: WeakValueDictionary[tuple[int, int], Frame] = (
+        super().__init__(rules, alphabet, alone)
+        self._frames: WeakValueDictionary[tuple[Pending, int], Frame] = (
             WeakValueDictionary()
         )
         self.start = State(self.first)
 
     def next(self, state: State, byte: int) -> State | None:
-        """The state after one byte, None where it is illegal."""
-        control, frame = state
-        while True:
-            move = self.moves(control).get(byte, DEAD)
-            if move > 0:
-                return State(move, frame)
-            if move < 0:
-                move, returns = self.calls[-move]
-                for back in returns:
-                    frame = self.frame(back, frame)
-                return State(move, frame)
-            if frame is None or not self.final[control]:
-                return None
-            control, frame = frame.control, frame.below
+        """Return the state after one byte, None where it is illegal."""
+        for dfa, frame in self._levels(state):
+            move = self.moves(dfa).get(byte)
+            if move is not None and self._allows(move, frame):
+                return self._after(move, frame)
+        return None
 
     def may_end(self, state: State) -> bool:
-        """Whether the text is complete: every call that is not over may end here."""
-        control, frame = state
-        while self.final[control]:
-            if frame is None:
-                return True
-            control, frame = frame.control, frame.below
-        return False
+        """Return whether the text is complete: every call that is not over may end."""
+        return any(frame is None and dfa.final for dfa, frame in self._levels(state))
+
+    def legal_bytes(self, state: State) -> frozenset[int]:
+        """Return the bytes that may come next."""
+        return frozenset(
+            byte
+            for dfa, frame in self._levels(state)
+            for byte, move in self.moves(dfa).items()
+            if self._allows(move, frame)
+        )
+
+    def loop(self, state: State) -> frozenset[int]:
+        """Return the bytes that leave a state as it is."""
+        dfa, frame = state
+        steady = frame is not None and self._after(Move(dfa, (), True), frame) == state
+        return frozenset(
+            byte
+            for byte, (target, calls, again) in self.moves(dfa).items()
+            if target is dfa and not calls and (steady or not again)
+        )
 
     def accepts(self, data: bytes) -> bool:
-        """Whether these bytes are a whole text."""
-        state: State | None = self.start if self.start.control else None
+        """Return whether these bytes are a whole text."""
+        state: State | None = self.start
         for byte in data:
             state = state and self.next(state, byte)
         return state is not None and self.may_end(state)
 
-    def legal_bytes(self, state: State) -> frozenset[int]:
-        """The bytes that may come next."""
-        control, frame = state
-        legal = set(self.moves(control))
-        while frame is not None and self.final[control]:
-            control, frame = frame.control, frame.below
-            legal |= set(self.moves(control))
-        return frozenset(legal)
+    def alone(self, dfa: DFAState, min_left: int, max_left: int) -> State:
+        """Return a DFA state on top of a stack that is not known: a call of any kind.
+
+        Whatever returns from there is a dead end.
+        """
+        return State(dfa, self.frame(Pending(self.dead, min_left, max_left, 0), None))
+
+    def leaves(self, state: State) -> bool:
+        """Return whether a state made with `alone` may return to the unknown stack."""
+        frame = state.frame
+        return (
+            frame is not None
+            and frame.state is self.dead
+            and state.dfa.final
+            and not frame.pending.min_left
+        )
+
+    def knows(self, state: State) -> bool:
+        """Return whether a state is one of this machine, and not the dead one."""
+        dfa, frame = state
+        known = isinstance(dfa, DFAState) and self._known.get(dfa.positions) is dfa
+        return known and dfa is not self.dead and isinstance(frame, Frame | None)
 
     def least(self, state: State) -> int:
-        """The number of bytes of the shortest completion."""
-        frame = state.frame
-        return self.needed[state.control] + (frame.needed if frame else 0)
+        """Return the number of bytes of the shortest completion."""
+        return state.dfa.needed + (state.frame.needed if state.frame else 0)
 
-    def frame(self, control: int, below: Frame | None) -> Frame | None:
-        """The one frame that returns to this control above that frame.
+    def rest(self, state: State) -> bytes:
+        """Return a shortest text from a state to the end."""
+        text = bytearray()
+        while self.least(state):
+            dfa, frame = state
+            while not dfa.needed and frame and not frame.pending.min_left:
+                dfa, frame = frame.state, frame.below
+            text.append(self.nearest(dfa, again=not dfa.needed))
+            after = self.next(state, text[-1])
+            assert after is not None, "the nearest byte is legal"
+            state = after
+        return bytes(text)
+
+    def frame(self, pending: Pending, below: Frame | None) -> Frame | None:
+        """Return the one frame of a call above that frame.
 
         A return to where the rule ends at once is a return to the frame below.
         """
-        if self.final[control] and not self.moves(control):
+        state, last = pending.state, not (pending.min_left or pending.max_left)
+        if last and state.final and not self.moves(state):
             return below
-        key = (control, id(below))
+        key = (pending, id(below))
         frame = self._frames.get(key)
         if frame is None:
-            needed = self.needed[control] + (below.needed if below else 0)
-            frame = self._frames[key] = Frame(control, below, needed)
+            frame = self._frames[key] = Frame(pending, below)
         return frame
+
+    def _levels(self, state: State) -> Iterator[State]:
+        """Yield a state and, as long as the rule above may end, what it returns to."""
+        yield state
+        dfa, frame = state
+        while frame is not None and dfa.final and not frame.pending.min_left:
+            dfa, frame = frame.state, frame.below
+            yield State(dfa, frame)
+
+    def _allows(self, move: Move, frame: Frame | None) -> bool:
+        """Return whether the bound of a repetition lets its body begin again."""
+        return not move.again or (frame is not None and frame.pending.max_left > 0)
+
+    def _after(self, move: Move, frame: Frame | None) -> State:
+        """Return the state after a move: the one step of the stack machine."""
+        if move.again and frame is not None:
+            call = frame.pending
+            left = fewer(call.min_left), fewer(call.max_left)
+            frame = self.frame(Pending(call.state, *left, call.unit), frame.below)
+        for pending in move.calls:
+            frame = self.frame(pending, frame)
+        return State(move.target, frame)

@@ -9,14 +9,13 @@ of a set, since well-formed UTF-8 (RFC 3629) cannot hold them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from collections.abc import Sequence as Seq
+from collections.abc import Iterable, Iterator, Sequence
 
-from tinyllm.grammar.expression import Alternation, ByteSet, Expression, Sequence
+from tinyllm.grammar.expression import Alternation, ByteSet, Concatenation, Expression
 
 Range = tuple[int, int]
 Path = tuple[frozenset[int], ...]  # a set of bytes for each place
-Digits = Seq[int]
+Digits = Sequence[int]
 MAX_CODE_POINT = 0x10FFFF
 ANY: tuple[Range, ...] = ((0, 0xD7FF), (0xE000, MAX_CODE_POINT))
 _BY_LENGTH = ((0, 0x7F), (0x80, 0x7FF), (0x800, 0xFFFF), (0x10000, MAX_CODE_POINT))
@@ -34,7 +33,7 @@ def code_points(ranges: Iterable[Range]) -> Expression:
 def one_of(spellings: Iterable[Path]) -> Expression:
     """The expression that matches any one of the spellings."""
     options = [
-        ByteSet(path[0]) if len(path) == 1 else Sequence(tuple(map(ByteSet, path)))
+        ByteSet(path[0]) if len(path) == 1 else Concatenation(tuple(map(ByteSet, path)))
         for path in spellings
     ]
     if not options:

@@ -9,6 +9,7 @@ takes all its tokens with it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -16,8 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tinyllm.engine import Tokens
-from tinyllm.grammar.lazy import States
-from tinyllm.grammar.stacks import Stacks
+from tinyllm.grammar.pushdown import Pushdown, State
 
 Ints = npt.NDArray[np.int64]
 FEW, MANY = 16, 400  # first bytes and prefixes for which plain Python is tried
@@ -27,16 +27,56 @@ MAX_LOOPS = 8  # sets of such bytes whose tokens are remembered
 
 
 class Found(NamedTuple):
-    """Legal tokens of a control (N,), the control and the stack to which each leads.
+    """Legal tokens of a state (N,), and by number (N,) the states to which they lead.
 
-    `exits` are the prefixes after which the rule of that control can have ended: what
-    follows them is for whoever called it.
+    `exits` are the prefixes after which the rule of that state can have ended: the
+    caller's state decides what follows them.
     """
 
     token: Ints
-    control: States
-    stack: Ints
+    number: Ints
     exits: Ints
+    states: list[State]
+
+
+class _Steps:
+    """The states of one walk by number: 0 is none, 1 the one with which it began."""
+
+    def __init__(self, machine: Pushdown, start: State) -> None:
+        self.machine = machine
+        self.states = [State(machine.dead), start]
+        self._numbers = {start: 1}
+        self._after = np.full((8, 256), -1, np.int64)  # -1 until it is asked for
+        self.exits = np.zeros(8, np.bool_)
+        self.exits[1] = machine.leaves(start)
+
+    def step(self, number: Ints, data: npt.NDArray[np.uint8]) -> Ints:
+        """Return the states after a byte each, 0 where it is illegal: all (N,)."""
+        after = self._after[number, data]  # (N,)
+        if (new := np.flatnonzero(after < 0)).size:
+            pairs = np.zeros(256 * len(self.states), np.bool_)
+            pairs[256 * number[new] + data[new]] = True
+            for pair in np.flatnonzero(pairs).tolist():
+                self.one(*divmod(pair, 256))
+            after = self._after[number, data]
+        return after
+
+    def one(self, number: int, byte: int) -> int:
+        """Return the state after one byte, 0 where it is illegal."""
+        state = self.machine.next(self.states[number], byte)
+        after = 0 if state is None else self._numbers.get(state) or self._add(state)
+        self._after[number, byte] = after
+        return after
+
+    def _add(self, state: State) -> int:
+        number = self._numbers[state] = len(self.states)
+        self.states.append(state)
+        if number == len(self.exits):
+            unknown = np.full_like(self._after, -1)
+            self._after = np.concatenate((self._after, unknown))
+            self.exits = np.concatenate((self.exits, np.zeros_like(self.exits)))
+        self.exits[number] = self.machine.leaves(state)
+        return number
 
 
 class _Loop(NamedTuple):
@@ -63,7 +103,7 @@ class Vocabulary:
         self.token_bytes = [
             b"" if i in silent else tokenizer.token_bytes(i) for i in ids
         ]
-        self.spelled = frozenset(b for data in self.token_bytes for b in data)
+        self.alphabet = frozenset(b for data in self.token_bytes for b in data)
         self.longest = max(map(len, self.token_bytes), default=0)
         self.alone = frozenset(data[0] for data in self.token_bytes if len(data) == 1)
         # of tokens that have the same bytes, the first
@@ -71,58 +111,53 @@ class Vocabulary:
             self.token_bytes[i]: i for i in reversed(ids) if self.token_bytes[i]
         }
         self._build(sorted((i for i in ids if self.token_bytes[i]), key=self._order))
-        self._loop_of(PLAIN & self.spelled)
+        self._loop_of(PLAIN & self.alphabet)
 
-    def walk(self, stacks: Stacks, control: int, nodes: Ints | None = None) -> Found:
-        """Every token that is legal from a control, and where it leads.
+    def walk(self, machine: Pushdown, state: State, nodes: Ints | None = None) -> Found:
+        """Return every token that is legal in a state, and where it leads.
 
         nodes (N,): the prefixes that have been read already, by default the empty one.
         """
+        steps = _Steps(machine, state)
         if nodes is not None:
-            return self._walk_from(stacks, control, nodes)
-        moves = stacks.machine.moves(control)
-        if len(moves) <= FEW and (found := self._walk_one_by_one(stacks, control)):
+            return self._walk_from(steps, nodes)
+        legal = machine.legal_bytes(state)
+        if len(legal) <= FEW and (found := self._walk_one_by_one(steps, legal)):
             return found
-        loop = frozenset(byte for byte, move in moves.items() if move == control)
+        loop = machine.loop(state) & legal
         if len(loop) < MOST:
-            return self._walk_from(stacks, control, np.zeros(1, np.int64))
-        return self._walk_around(stacks, control, self._loop_of(loop))
+            return self._walk_from(steps, np.zeros(1, np.int64))
+        return self._walk_around(steps, self._loop_of(loop))
 
-    def _walk_from(self, stacks: Stacks, control: int, node: Ints) -> Found:
-        """The tokens that go on from some prefixes (N,), all in one control."""
-        first = Found(*_nothing(), node if stacks.machine.final[control] else node[:0])
-        begin = np.zeros(len(node), np.int64)  # (N,)
+    def _walk_from(self, steps: _Steps, node: Ints) -> Found:
+        """Return the tokens that go on from prefixes (N,), all in the first state."""
+        first = Found(*_nothing(), node if steps.exits[1] else node[:0], steps.states)
         parent, child = _spread(self._first_child[node], self._n_children[node])
-        return self._levels(
-            stacks, control + begin[parent], begin[parent], child, first
-        )
+        return self._levels(steps, np.ones_like(parent), child, first)
 
-    def _walk_around(self, stacks: Stacks, control: int, loop: _Loop) -> Found:
-        """The tokens from a control in which many bytes change nothing."""
-        here = np.zeros(len(loop.tokens), np.int64)
-        exits = loop.inside if stacks.machine.final[control] else here[:0]
-        first = Found(loop.tokens, (control + here).astype(np.int32), here, exits)
-        begin = np.zeros(len(loop.border), np.int64)
-        return self._levels(stacks, control + begin, begin, loop.border, first)
+    def _walk_around(self, steps: _Steps, loop: _Loop) -> Found:
+        """Return the tokens from a state in which many bytes change nothing."""
+        exits = loop.inside if steps.exits[1] else loop.inside[:0]
+        first = Found(loop.tokens, np.ones_like(loop.tokens), exits, steps.states)
+        return self._levels(steps, np.ones_like(loop.border), loop.border, first)
 
-    def _levels(
-        self, stacks: Stacks, controls: Ints, stack: Ints, node: Ints, first: Found
-    ) -> Found:
-        """What was found first, and all from nodes (N,) on whose bytes are not read.
+    def _levels(self, steps: _Steps, number: Ints, node: Ints, first: Found) -> Found:
+        """Return what was found first, and all from nodes (N,) on, level by level.
 
-        controls and stack (N,) are those before these bytes.
+        number (N,): the states before the bytes of these nodes.
         """
-        parts, now = [first], controls.astype(np.int32)
+        parts = [first[:3]]
         while len(node):
-            now, stack = stacks.step(now, stack, self._byte[node])
-            live = np.flatnonzero(now)
-            node, now, stack = node[live], now[live], stack[live]
+            number = steps.step(number, self._byte[node])
+            live = np.flatnonzero(number)
+            node, number = node[live], number[live]
             place, token = _spread(self._first_token[node], self._n_tokens[node])
-            exits = node[(stack == 0) & stacks.machine.finals[now]]
-            parts.append(Found(self._tokens[token], now[place], stack[place], exits))
+            exits = node[steps.exits[number]]
+            parts.append((self._tokens[token], number[place], exits))
             parent, node = _spread(self._first_child[node], self._n_children[node])
-            now, stack = now[parent], stack[parent]
-        return Found(*map(np.concatenate, zip(*parts, strict=True)))
+            number = number[parent]
+        token, number, exits = map(np.concatenate, zip(*parts, strict=True))
+        return Found(token, number, exits, steps.states)
 
     def _loop_of(self, loop: frozenset[int]) -> _Loop:
         """The prefixes and tokens of these bytes alone, remembered for a few sets."""
@@ -139,31 +174,28 @@ class Vocabulary:
             self._loops[loop] = _Loop(tokens, np.flatnonzero(inside), border)
         return self._loops[loop]
 
-    def _walk_one_by_one(self, stacks: Stacks, control: int) -> Found | None:
-        """The same in plain Python, quicker for a few prefixes; None for too many."""
-        found, exits = list[tuple[int, int, int]](), list[int]()
-        work, n_seen = [(0, control, 0)], 0
+    def _walk_one_by_one(self, steps: _Steps, legal: frozenset[int]) -> Found | None:
+        """Return the same in plain Python, quicker for few prefixes; None for many."""
+        found, exits = list[tuple[int, int]](), list[int]()
+        children = [self._roots[byte] for byte in legal if byte in self._roots]
+        work: list[tuple[int, int, Sequence[int]]] = [(0, 1, children)]
+        n_seen = 0
         while work and n_seen < MANY:
-            node, control, number = work.pop()
-            if number == 0 and stacks.machine.final[control]:
+            node, number, nodes = work.pop()
+            if steps.exits[number]:
                 exits.append(node)
-            returns = stacks.frames[number] and stacks.machine.final[control]
-            legal = () if node or returns else stacks.machine.moves(control)
-            begin = self._children[node]
-            children = [self._roots[b] for b in legal if b in self._roots] or range(
-                begin, begin + self._child_counts[node]
-            )
-            n_seen += len(children)
-            for child in children:
-                after, there = stacks.next(control, number, self._bytes[child])
+            n_seen += len(nodes)
+            for child in nodes:
+                after = steps.one(number, self._bytes[child])
                 if after:
-                    work.append((child, after, there))
-                    found += [(t, after, there) for t in self._at.get(child, ())]
+                    begin = self._children[child]
+                    below = range(begin, begin + self._child_counts[child])
+                    work.append((child, after, below))
+                    found += [(token, after) for token in self._at.get(child, ())]
         if work:
             return None
-        columns = np.array(found, np.int64).reshape(-1, 3).T  # (3, N)
-        control_of = columns[1].astype(np.int32)
-        return Found(columns[0], control_of, columns[2], np.array(exits, np.int64))
+        columns = np.array(found, np.int64).reshape(-1, 2).T  # (2, N)
+        return Found(columns[0], columns[1], np.array(exits, np.int64), steps.states)
 
     def _order(self, token_id: int) -> bytes:
         return self.token_bytes[token_id]
@@ -206,8 +238,8 @@ class Vocabulary:
             self._at.setdefault(end, []).append(token)
 
 
-def _nothing() -> tuple[Ints, States, Ints]:
-    return np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int64)
+def _nothing() -> tuple[Ints, Ints]:
+    return np.zeros(0, np.int64), np.zeros(0, np.int64)
 
 
 def _shared_prefix(spellings: list[bytes]) -> Ints:

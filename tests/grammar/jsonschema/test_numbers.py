@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.toy_tokenizer import accepts
 from tinyllm.errors import GrammarError
-from tinyllm.grammar.automaton import Automaton
+from tinyllm.grammar.jsonschema.automaton import Automaton
 from tinyllm.grammar.jsonschema.numbers import Numbers, exact
 
 BOUNDS = st.none() | st.tuples(
@@ -41,20 +41,20 @@ def test_a_text_is_written_exactly_if_its_value_fulfils_every_field(
     for text in texts:
         written = not ("." in text and whole_only and numbers.integer is not False)
         if numbers == Numbers() or written:
-            assert accepts(automaton, text.encode()) is numbers.holds(Fraction(text))
+            assert accepts(automaton, text.encode()) is numbers.contains(Fraction(text))
         else:
             assert not accepts(automaton, text.encode())
 
 
 @given(SETS, SETS, TEXTS)
-def test_meet_and_complement_are_those_of_sets(
+def test_intersection_and_complement_are_those_of_sets(
     first: Numbers, second: Numbers, text: str
 ) -> None:
     value = Fraction(text)
-    inside = first.holds(value)
-    assert any(s.holds(value) for s in first.complement()) is not inside
-    met = any(s.holds(value) for s in first.meet(second))
-    assert met is (inside and second.holds(value))
+    inside = first.contains(value)
+    assert any(s.contains(value) for s in first.complement()) is not inside
+    met = any(s.contains(value) for s in first.intersection(second))
+    assert met is (inside and second.contains(value))
 
 
 @pytest.mark.parametrize(

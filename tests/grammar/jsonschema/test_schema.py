@@ -12,6 +12,7 @@ from tests.grammar_acceptor import acceptor, allows
 from tests.toy_tokenizer import is_json
 from tinyllm.errors import GrammarError
 from tinyllm.grammar.jsonschema.read import parse
+from tinyllm.grammar.pushdown import Pushdown
 
 
 def closed(properties: dict[str, Any], *required: str) -> dict[str, Any]:
@@ -359,7 +360,7 @@ REFUSED: list[tuple[Any, str]] = [
     ({"minLength": -1}, "#: minLength must be a count"),
     ({"minLength": True}, "#: minLength must be a number"),
     ({"maxLength": float("inf")}, "#: maxLength must be finite"),
-    ({"maxLength": 10**6}, "#: maxLength"),
+    ({"maxLength": 10**10}, "#: maxLength"),
     ({"maxItems": 10**5000}, "#: maxItems"),
     ({"multipleOf": 0}, "#: multipleOf must be above 0"),
     ({"type": "integer", "multipleOf": 123_457}, "#: .*multiple"),
@@ -441,10 +442,52 @@ def test_a_value_that_would_never_end_is_left_out() -> None:
     assert not allows(optional, '{"b":{"a":1}}')
 
 
-def test_large_counts_and_unions_stay_within_their_bounds() -> None:
-    assert allows(STRING | {"maxLength": 2000}, '"' + "é" * 2000 + '"')
-    assert not allows(STRING | {"maxLength": 2000}, '"' + "é" * 2001 + '"')
-    assert allows({"items": SEARCHES, "maxItems": 2000, "type": "array"}, "[]")
+@pytest.mark.parametrize("n", [4_800, 60_000])
+def test_lengths_and_counts_are_exact_far_beyond_what_could_be_copied(n: int) -> None:
+    text = machine(STRING | {"minLength": n, "maxLength": n})
+    items = machine({"items": INTEGER, "minItems": n, "maxItems": n, "type": "array"})
+    for length in (n - 1, n, n + 1):
+        assert text.accepts(('"' + "é" * length + '"').encode()) is (length == n)
+        assert items.accepts(b"[" + b",".join([b"7"] * length) + b"]") is (length == n)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        STRING | {"minLength": 10**6, "maxLength": 10**6},
+        STRING | {"not": {"maxLength": 10**6}},
+        {"type": "array", "items": STRING, "maxItems": 10**6},
+        {"propertyNames": {"maxLength": 10**6}},
+    ],
+)
+def test_a_bound_of_a_million_needs_no_larger_graph_than_one_of_a_hundred(
+    schema: Any,
+) -> None:
+    big, small = machine(schema).network.graph, machine(smaller(schema)).network.graph
+    assert len(big.free) <= len(small.free) + 2  # it may be a rule of its own
+
+
+def smaller(schema: Any) -> Any:
+    """Return the same schema with bounds of a hundred in place of a million."""
+    return json.loads(json.dumps(schema).replace("1000000", "100"))
+
+
+def machine(schema: Any) -> Pushdown:
+    """Return the machine of a schema."""
+    return Pushdown(parse(schema), range(256), range(256))
+
+
+def test_a_length_beside_a_pattern_has_a_limit_that_the_error_names() -> None:
+    both = STRING | {"pattern": "^[a-z]+$"}
+    assert machine(both | {"maxLength": 4_000}).accepts(b'"abc"')
+    with pytest.raises(GrammarError, match=r"#: a string with \^\[a-z.* 0 to 50000"):
+        parse(both | {"maxLength": 50_000})
+
+
+def test_large_unions_stay_within_their_bounds() -> None:
+    assert machine({"items": SEARCHES, "maxItems": 2000, "type": "array"}).accepts(
+        b"[]"
+    )
     words = [f"word{n}" for n in range(1000)]
     assert allows({"enum": words}, '"word777"')
     tools = [closed({"tool": {"const": word}}, "tool") for word in words[:100]]

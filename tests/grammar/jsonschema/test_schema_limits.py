@@ -9,8 +9,7 @@ import pytest
 from tests.toy_tokenizer import byte_level
 from tinyllm import grammar
 from tinyllm.errors import GrammarError
-from tinyllm.grammar.jsonschema.parts import MAX_PARTS
-from tinyllm.grammar.jsonschema.read import parse
+from tinyllm.grammar.jsonschema.read import MAX_PARTS, parse
 from tinyllm.grammar.pushdown import Pushdown
 
 VOCABULARY = grammar.Vocabulary(byte_level(b"[[", b"]]", b"[]"))

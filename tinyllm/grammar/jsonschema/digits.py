@@ -1,6 +1,6 @@
 """What can be told of a decimal text while its digits are read one by one.
 
-Public: Reading, Comparison, Remainder, Test, MAX_DIGITS.
+Public: DigitState, Comparison, Remainder, Test, MAX_DIGITS.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ MAX_DIGITS = 15  # of a number with a fraction: sys.float_info.dig
 
 
 @dataclass(frozen=True)
-class Reading:
+class DigitState:
     """How far a decimal text has been read, and what the tests know of it."""
 
     place: str = "start"  # start, sign, zero, whole, point, fraction
@@ -31,7 +31,7 @@ class Reading:
             return range(0)
         return range(10)
 
-    def then(self, digit: int, state: tuple[Any, ...], counted: bool) -> Reading:
+    def then(self, digit: int, state: tuple[Any, ...], counted: bool) -> DigitState:
         """The text with one more digit."""
         place, count = self.place, min(self.n_digits + counted, MAX_DIGITS)
         if place in ("start", "sign"):
@@ -39,7 +39,7 @@ class Reading:
         elif place == "point":
             place = "fraction"
         whole = self.whole and (place != "fraction" or digit == 0)
-        return Reading(place, self.negative, count, whole, state)
+        return DigitState(place, self.negative, count, whole, state)
 
 
 class Comparison:

@@ -3,8 +3,8 @@
 Public: Reader, ENFORCED.
 
 A schema is the intersection of its keywords. Each speaks about values of one type and
-allows all others; $ref, allOf, anyOf, oneOf, not and if are computed from the sets of
-their schemas. What an item or member must be stays the name of a place (containers).
+allows all others (one_type); $ref, allOf, anyOf, oneOf, not and if are computed from
+the sets of their schemas. What an item or member must be stays the name of a place.
 """
 
 from __future__ import annotations
@@ -14,14 +14,8 @@ from functools import reduce
 from typing import Any
 
 from tinyllm.errors import GrammarError
-from tinyllm.grammar.jsonschema import member_keywords, scalar_keywords, values
-from tinyllm.grammar.jsonschema.checks import Schema
-from tinyllm.grammar.jsonschema.containers import (
-    EVERY,
-    NEVER,
-    Both,
-    Literal,
-)
+from tinyllm.grammar.jsonschema import one_type, values
+from tinyllm.grammar.jsonschema.containers import EVERY, NEVER, Conjunction, PathTerm
 from tinyllm.grammar.jsonschema.document import (
     ANNOTATIONS,
     DRAFTS,
@@ -31,8 +25,7 @@ from tinyllm.grammar.jsonschema.document import (
     inner,
     shown,
 )
-from tinyllm.grammar.jsonschema.emptiness import is_empty
-from tinyllm.grammar.jsonschema.given import merged, set_of
+from tinyllm.grammar.jsonschema.one_type import Schema
 from tinyllm.grammar.jsonschema.strings import NoComplementError
 from tinyllm.grammar.jsonschema.values import ALL, NONE, Values
 
@@ -51,19 +44,18 @@ class Reader:
         self.refused: list[RefusedError] | None = [] if keep_refused else None
         self.document = Document(schema)
         self.visited: dict[str, None] = {}
-        self._known: dict[Literal, Values] = {}
-        self._given: dict[str, object] = {}
+        self._known: dict[PathTerm, Values] = {}
+        self._constants: dict[str, object] = {}
         self._reading: list[str] = []
 
-    def values(self, conjunction: Both) -> Values:
-        """The values that fulfil every literal of a conjunction."""
+    def values(self, conjunction: Conjunction) -> Values:
+        """Return the values that fulfil every term of a conjunction."""
         if NEVER[0] in conjunction:
             return NONE
-        sets = [self._literal(literal) for literal in conjunction]
-        return reduce(values.meet, sets, ALL)
+        return reduce(values.intersection, map(self._term, conjunction), ALL)
 
-    def _peek(self, conjunction: Both) -> Values:
-        """The values of a conjunction, ALL while one of its schemas is being read."""
+    def _peek(self, conjunction: Conjunction) -> Values:
+        """Return the values of a conjunction, ALL while one of its schemas is read."""
         kept, self.refused = self.refused, None
         try:
             return self.values(conjunction)
@@ -72,59 +64,55 @@ class Reader:
         finally:
             self.refused = kept
 
-    def _literal(self, literal: Literal) -> Values:
-        if literal not in self._known:
-            positive = literal._replace(allowed=True)
-            if not literal.allowed:
-                found = self._complement(self._literal(positive), literal.path, "not")
-            elif literal.given:
-                found = self._one(literal.path, self._given[literal.path])
+    def _term(self, term: PathTerm) -> Values:
+        if term not in self._known:
+            if not term.allowed:
+                found = self._complement(self._term(term.negated()), term.path, "not")
+            elif term.constant:
+                found = self._one(term.path, self._constants[term.path])
             else:
-                found = self.read(literal.path)
-            self._known[literal] = found
-        return self._known[literal]
+                found = self.read(term.path)
+            self._known[term] = found
+        return self._known[term]
 
     def read(self, path: str) -> Values:
-        """The values that the schema at a place allows."""
-        known = self._known.get(Literal(path))
+        """Return the values that the schema at a place allows."""
+        known = self._known.get(PathTerm(path))
         if known is not None:
             return known
         if path in self._reading:
-            raise RefusedError(
-                path, "$ref", "leads back to itself before any value is read"
-            )
+            what = "leads back to itself before any value is read"
+            raise RefusedError(path, "$ref", what)
         if len(self._reading) > MAX_IN_PLACE:
-            raise RefusedError(
-                path, "", f"schemas are nested more than {MAX_IN_PLACE} deep"
-            )
+            what = f"schemas are nested more than {MAX_IN_PLACE} deep"
+            raise RefusedError(path, "", what)
         self._reading.append(path)
         self.visited[path] = None
         try:
             found = self._schema(path, self.document.at(path))
         finally:
             self._reading.pop()
-        self._known[Literal(path)] = found
+        self._known[PathTerm(path)] = found
         return found
 
     def _schema(self, path: str, schema: object) -> Values:
         if isinstance(schema, bool):
             return ALL if schema else NONE
         if not isinstance(schema, Mapping):
-            raise RefusedError(
-                path, "", f"a schema must be a dict or a bool, not {shown(schema)}"
-            )
+            what = f"a schema must be a dict or a bool, not {shown(schema)}"
+            raise RefusedError(path, "", what)
         found, done = ALL, set[str]()
         for keyword in schema:
             if not isinstance(keyword, str):
-                raise RefusedError(
-                    path, "", f"a keyword must be a text, not {shown(keyword)}"
-                )
+                what = f"a keyword must be a text, not {shown(keyword)}"
+                raise RefusedError(path, "", what)
             group = _GROUPS.get(keyword, keyword)
             if group in done:
                 continue
             done.add(group)
             try:
-                found = values.meet(found, self._keyword(path, schema, group, keyword))
+                more = self._keyword(path, schema, group, keyword)
+                found = values.intersection(found, more)
             except RefusedError as error:
                 self._refuse(error)
             except GrammarError as error:
@@ -139,8 +127,6 @@ class Reader:
         self.refused.append(error)
 
     def _keyword(self, path: str, schema: Schema, group: str, keyword: str) -> Values:
-        if group in _SCALARS:
-            return _SCALARS[group](path, schema)
         if group in _READERS:
             return _READERS[group](self, path, schema)
         if keyword not in ANNOTATIONS:
@@ -150,10 +136,10 @@ class Reader:
         return ALL
 
     def _dialect(self, path: str, dialect: object) -> None:
-        """Refuse what is read otherwise than it was meant.
+        """Refuse a dialect in which the schema means something else.
 
-        Older drafts lack keywords and ignore what stands beside $ref. To enforce that
-        all the same is narrower, but not inside what is negated.
+        Older drafts lack keywords and ignore all beside $ref. To enforce that all the
+        same is narrower, but not inside what is negated.
         """
         name = str(dialect).rstrip("#")
         if name not in DRAFTS:
@@ -166,19 +152,16 @@ class Reader:
             for keyword in schema
         )
         if name != NEWEST and negates:
-            what = (
-                f"names a draft older than 2020-12, and {min(negates)} is read by that"
-            )
-            raise RefusedError(
-                path, "$schema", f"{what}: leave $schema out if it may be"
-            )
+            what = f"names a draft older than 2020-12, and {min(negates)} is read by"
+            what += " that: leave $schema out if it may be"
+            raise RefusedError(path, "$schema", what)
 
     # Schemas inside a schema
 
-    def child(self, *names: str | int) -> Both:
-        """The conjunction of one place; a schema true or false is EVERY or NEVER.
+    def child(self, *names: str | int) -> Conjunction:
+        """Return the conjunction of one place, EVERY or NEVER for true or false.
 
-        A place that holds nothing but a $ref is the place to which it leads.
+        A place that has nothing but a $ref is the place to which it leads.
         """
         path = inner(str(names[0]), *names[1:])
         seen = set[str]()
@@ -190,7 +173,7 @@ class Reader:
         schema = self.document.schemas.get(path)
         if schema is True:
             return EVERY
-        return NEVER if schema is False else (Literal(path),)
+        return NEVER if schema is False else (PathTerm(path),)
 
     def _options(self, path: str, schema: Schema, keyword: str) -> list[Values]:
         options = schema[keyword]
@@ -199,47 +182,44 @@ class Reader:
         return [self.read(inner(path, keyword, i)) for i in range(len(options))]
 
     def all_of(self, path: str, schema: Schema) -> Values:
-        """allOf: the values of every schema."""
-        return reduce(values.meet, self._options(path, schema, "allOf"), ALL)
+        """Read allOf: the values of every schema."""
+        return reduce(values.intersection, self._options(path, schema, "allOf"), ALL)
 
     def any_of(self, path: str, schema: Schema) -> Values:
-        """anyOf: the values of any schema."""
-        return values.join(self._options(path, schema, "anyOf"))
+        """Read anyOf: the values of any schema."""
+        return values.union(self._options(path, schema, "anyOf"))
 
     def one_of(self, path: str, schema: Schema) -> Values:
-        """oneOf: of each schema the values that no other one allows."""
+        """Read oneOf: of each schema the values that no other one allows."""
         options = self._options(path, schema, "oneOf")
         alone = list(options)
         for i, mine in enumerate(options):
             for j, other in enumerate(options):
-                if i != j and not is_empty(values.meet(mine, other), self._peek):
-                    what = (
-                        f"cannot be enforced: its schemas {i} and {j} may overlap, and"
-                    )
+                shared = values.intersection(mine, other)
+                if i != j and not values.is_empty(shared, self._peek):
+                    schemas = f"its schemas {i} and {j}"
+                    what = f"cannot be enforced: {schemas} may overlap, and"
                     outside = self._complement(other, path, "oneOf", what)
-                    alone[i] = values.meet(alone[i], outside)
-        return values.join(alone)
+                    alone[i] = values.intersection(alone[i], outside)
+        return values.union(alone)
 
     def not_(self, path: str, schema: Schema) -> Values:
-        """not: all values but those of its schema."""
+        """Read not: all values but those of its schema."""
         return self._complement(self.read(inner(path, "not")), path, "not")
 
     def if_(self, path: str, schema: Schema) -> Values:
-        """if, then, else: two cases; without if, or if alone, nothing is said."""
+        """Read if, then, else: two cases; if alone, or without if, all is allowed."""
         if "if" not in schema or not ("then" in schema or "else" in schema):
             return ALL
         condition = self.read(inner(path, "if"))
         yes = self.read(inner(path, "then")) if "then" in schema else ALL
         no = self.read(inner(path, "else")) if "else" in schema else ALL
-        otherwise = self._complement(condition, path, "if")
-        return values.join([values.meet(condition, yes), values.meet(otherwise, no)])
+        outside = self._complement(condition, path, "if")
+        cases = [(condition, yes), (outside, no)]
+        return values.union([values.intersection(*case) for case in cases])
 
     def _complement(
-        self,
-        found: Values,
-        path: str,
-        keyword: str,
-        what: str = "cannot be enforced:",
+        self, found: Values, path: str, keyword: str, what: str = "cannot be enforced:"
     ) -> Values:
         try:
             return values.complement(found)
@@ -248,53 +228,41 @@ class Reader:
             raise RefusedError(path, keyword, reason) from error
 
     def reference(self, path: str, schema: Schema) -> Values:
-        """$ref: the values of its target."""
+        """Read $ref: the values of its target."""
         return self.read(self.document.target(path, schema["$ref"], "$ref"))
 
-    # Given values
+    # Constants
 
     def enum(self, path: str, schema: Schema) -> Values:
-        """enum: any of the values, each with one spelling."""
+        """Read enum: any of the values, each with one spelling."""
         given = schema["enum"]
         if not isinstance(given, list):
             raise RefusedError(path, "enum", f"must be a list, not {shown(given)}")
         options = [self._one(inner(path, "enum", i), v) for i, v in enumerate(given)]
-        return merged(options)
+        return values.union_of_constants(options)
 
     def const(self, path: str, schema: Schema) -> Values:
-        """const: the one value."""
+        """Read const: the one value."""
         return self._one(inner(path, "const"), schema["const"])
 
     def _one(self, path: str, value: object) -> Values:
-        """The set of one given value, at a place."""
+        """Return the set of one constant, at a place."""
 
-        def part(name: str | int, inside: object) -> Both:
+        def part(name: str | int, inside: object) -> Conjunction:
             at = inner(path, name)
-            self._given[at] = inside
-            return (Literal(at, given=True),)
+            self._constants[at] = inside
+            return (PathTerm(at, constant=True),)
 
-        return set_of(value, path, part)
+        return values.constant(value, path, part)
 
 
 def _is_reference(schema: Any) -> bool:
     return isinstance(schema, Mapping) and "$ref" in schema and schema.keys() <= _NOTES
 
 
-_GROUPS = {
-    **dict.fromkeys(scalar_keywords.NUMBER_KEYWORDS, "numbers"),
-    **dict.fromkeys(("minLength", "maxLength"), "lengths"),
-    **dict.fromkeys(member_keywords.ARRAY_KEYWORDS, "arrays"),
-    **dict.fromkeys(member_keywords.OBJECT_KEYWORDS, "objects"),
-    **dict.fromkeys(("if", "then", "else"), "if"),
-}
-_SCALARS: dict[str, Callable[[str, Schema], Values]] = {
-    "type": scalar_keywords.of_type,
-    "numbers": scalar_keywords.numbers,
-    "lengths": scalar_keywords.lengths,
-    "pattern": scalar_keywords.pattern,
-    "format": scalar_keywords.of_format,
-}
+_GROUPS = one_type.GROUPS | dict.fromkeys(("if", "then", "else"), "if")
 _READERS: dict[str, Callable[[Reader, str, Schema], Values]] = {
+    **one_type.READERS,
     "$ref": Reader.reference,
     "allOf": Reader.all_of,
     "anyOf": Reader.any_of,
@@ -303,11 +271,5 @@ _READERS: dict[str, Callable[[Reader, str, Schema], Values]] = {
     "if": Reader.if_,
     "enum": Reader.enum,
     "const": Reader.const,
-    "arrays": member_keywords.arrays,
-    "objects": member_keywords.objects,
-    "propertyNames": member_keywords.names,
-    "dependentRequired": member_keywords.dependent_required,
-    "dependentSchemas": member_keywords.dependent_schemas,
 }
-ENFORCED = set(_GROUPS) | set(_SCALARS) | set(_READERS)
-ENFORCED -= set(_GROUPS.values()) - {"if"}
+ENFORCED = (set(_GROUPS) | set(_READERS)) - (set(_GROUPS.values()) - {"if"})

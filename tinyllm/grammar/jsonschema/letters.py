@@ -17,19 +17,16 @@ from itertools import pairwise
 
 from tinyllm.errors import GrammarError
 from tinyllm.grammar import regex
-from tinyllm.grammar.automaton import Automaton
 from tinyllm.grammar.expression import (
     EMPTY_TEXT,
     ByteSet,
-    Edge,
+    Concatenation,
     Expression,
-    Machine,
     Repetition,
-    Sequence,
 )
+from tinyllm.grammar.jsonschema.automaton import DEAD, Automaton, Machine, explore
 from tinyllm.grammar.jsonschema.spelling import Trie, trie_of
-from tinyllm.grammar.lazy import DEAD
-from tinyllm.grammar.regular import explore
+from tinyllm.grammar.network import Edge
 from tinyllm.grammar.utf8 import ANY, Path, Range, merge, overlap
 
 _START, _END = 0, 1
@@ -97,16 +94,18 @@ def _index(cuts: list[int], value: int) -> int:
 
 def word(text: str, alphabet: Alphabet) -> Expression:
     """The tree of one given text."""
-    return Sequence(tuple(alphabet.spell([(ord(c), ord(c))]) for c in text))
+    return Concatenation(tuple(alphabet.spell([(ord(c), ord(c))]) for c in text))
 
 
-def accepts(automaton: Automaton, text: str, alphabet: Alphabet) -> bool:
-    """Whether an automaton over the letters accepts a text."""
-    state = automaton.start
+def accepts(machine: Machine, text: str, alphabet: Alphabet) -> bool:
+    """Return whether a machine over the letters accepts a text."""
+    ends: list[int] = [0]
     for char in text:
-        (letter,) = alphabet.spell([(ord(char), ord(char))]).allowed
-        state = automaton.next(state, letter)
-    return automaton.accepting[state]
+        letters = alphabet.spell([(ord(char), ord(char))]).allowed
+        ends = [to for held, to in machine.edges[ends[0]] if letters <= held]
+        if not ends:
+            return False
+    return ends[0] in machine.accepting
 
 
 def search(pattern: str, alphabet: Alphabet) -> Machine:
@@ -117,7 +116,7 @@ def search(pattern: str, alphabet: Alphabet) -> Machine:
     """
     anything = Repetition(ByteSet(alphabet.any.allowed | {_START, _END}))
     tree = regex.parse(pattern, alphabet.spell, _ANCHORS)
-    found = Automaton(Sequence((anything, tree, anything)))
+    found = Automaton(Concatenation((anything, tree, anything)))
     before = _after(found, {found.start}, {_START})
     empty = _ends(found, _after(found, {found.start}, {_START, _END}))
 
@@ -146,15 +145,15 @@ def _after(automaton: Automaton, states: set[int], letters: set[int]) -> set[int
     while work:
         state = work.pop()
         for letter in letters:
-            after = automaton.next(state, letter)
-            if after != DEAD and after not in seen:
+            after = automaton.moves(state).get(letter, DEAD)
+            if after not in seen:
                 seen.add(after)
                 work.append(after)
     return seen
 
 
 def _ends(automaton: Automaton, states: Iterable[int]) -> bool:
-    return any(automaton.accepting[state] for state in states)
+    return any(map(automaton.is_final, states))
 
 
 def spelled(

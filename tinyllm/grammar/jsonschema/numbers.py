@@ -1,4 +1,4 @@
-"""Sets of numbers and their decimal texts: bounds, multiples, given values.
+"""Sets of numbers and their decimal texts: bounds, multiples, constants.
 
 Public: Numbers, exact.
 
@@ -19,14 +19,14 @@ from fractions import Fraction
 
 from tinyllm.grammar import json_text
 from tinyllm.grammar.expression import Alternation, Expression, literal
+from tinyllm.grammar.jsonschema.automaton import explore
 from tinyllm.grammar.jsonschema.digits import (
     MAX_DIGITS,
     Comparison,
-    Reading,
+    DigitState,
     Remainder,
     Test,
 )
-from tinyllm.grammar.regular import explore
 
 
 def exact(number: int | float) -> Fraction:
@@ -50,7 +50,7 @@ class Numbers:
     values: frozenset[Fraction] | None = None
     excluded: frozenset[Fraction] = frozenset()
 
-    def holds(self, value: Fraction) -> bool:
+    def contains(self, value: Fraction) -> bool:
         """Whether a value fulfils every field."""
         low, high = self.low or (value, False), self.high or (value, False)
         return (
@@ -63,14 +63,14 @@ class Numbers:
             and value not in self.excluded
         )
 
-    def meet(self, other: Numbers) -> tuple[Numbers, ...]:
+    def intersection(self, other: Numbers) -> tuple[Numbers, ...]:
         """The numbers in both sets, () if there is none."""
         if None not in (self.integer, other.integer) and self.integer != other.integer:
             return ()
         lows = [bound for bound in (self.low, other.low) if bound]
         highs = [(b, not out) for b, out in filter(None, (self.high, other.high))]
         high = min(highs) if highs else None
-        both = Numbers(
+        found = Numbers(
             self.integer if other.integer is None else other.integer,
             max(lows) if lows else None,
             (high[0], not high[1]) if high else None,
@@ -79,14 +79,16 @@ class Numbers:
             self.values if other.values is None else other.values,
             self.excluded | other.excluded,
         )
-        if both.values is not None:
-            fit = frozenset(v for v in both.values if self.holds(v) and other.holds(v))
+        if found.values is not None:
+            fit = frozenset(
+                v for v in found.values if self.contains(v) and other.contains(v)
+            )
             return (Numbers(values=fit),) if fit else ()
-        if both.low and both.high:
-            least, most = both.low[0], both.high[0]
-            if least > most or (least == most and (both.low[1] or both.high[1])):
+        if found.low and found.high:
+            least, most = found.low[0], found.high[0]
+            if least > most or (least == most and (found.low[1] or found.high[1])):
                 return ()
-        return (both,)
+        return (found,)
 
     def complement(self) -> tuple[Numbers, ...]:
         """All numbers outside the set: one set for each field."""
@@ -117,7 +119,7 @@ class Numbers:
             return replace(self, integer=True).expression()
         tests = self._tests()
         accepts = self._accepts(tests)
-        return explore(Reading(), self._moves(tests), accepts, self._cause())
+        return explore(DigitState(), self._moves(tests), accepts, self._cause())
 
     def _tests(self) -> list[Test]:
         """What is computed from the digits: of low, high, multiple, and the rest."""
@@ -130,12 +132,14 @@ class Numbers:
             *map(Remainder, sorted(self.not_multiples)),
         ]
 
-    def _moves(self, tests: list[Test]) -> Callable[[Reading], dict[int, Reading]]:
+    def _moves(
+        self, tests: list[Test]
+    ) -> Callable[[DigitState], dict[int, DigitState]]:
         start = tuple(test.start for test in tests)
         whole_only = self.integer is True
 
-        def moves(text: Reading) -> dict[int, Reading]:
-            after: dict[int, Reading] = {}
+        def moves(text: DigitState) -> dict[int, DigitState]:
+            after: dict[int, DigitState] = {}
             fraction = text.place in ("point", "fraction")
             known = text.state or start
             for digit in text.digits:
@@ -153,11 +157,11 @@ class Numbers:
 
         return moves
 
-    def _accepts(self, tests: list[Test]) -> Callable[[Reading], bool]:
+    def _accepts(self, tests: list[Test]) -> Callable[[DigitState], bool]:
         low_open = bool(self.low and self.low[1])
         high_open = bool(self.high and self.high[1])
 
-        def accepts(text: Reading) -> bool:
+        def accepts(text: DigitState) -> bool:
             if text.place not in ("zero", "whole", "fraction"):
                 return False
             known = [
@@ -178,12 +182,12 @@ class Numbers:
         return accepts
 
     def _cause(self) -> str:
-        told = [f.name for f in fields(self) if getattr(self, f.name)]
-        return f"a number with {' and '.join(told)}"
+        said = [f.name for f in fields(self) if getattr(self, f.name)]
+        return f"a number with {' and '.join(said)}"
 
 
 def _common(first: Fraction | None, second: Fraction | None) -> Fraction | None:
-    """The least number of which all multiples are multiples of both."""
+    """The least number of which all multiples are multiples of found."""
     if first is None or second is None:
         return first or second
     scale = math.lcm(first.denominator, second.denominator)

@@ -1,48 +1,53 @@
 """JSON Schema, read into rules: what is not enforced is refused.
 
-Public: parse.
+Public: parse, read, MAX_PARTS.
 
-Each part of a value is a conjunction of places of the schema (containers.Both). All of
-them are found first; then those that no value fulfils are left out; then each becomes
-an expression, inside out. What recurs, is large or deep, and each string that is not
-given, becomes a rule of its own; the rest is written in place.
+Each part of a value is a conjunction of places of the schema (containers.Conjunction).
+All of them are found first; then each becomes an expression, inside out. What recurs,
+is large or deep, and each string that is not a constant, becomes a rule of its own; the
+rest is written in place. A part that no value fulfils needs no care here: the graph of
+all rules leaves out what cannot reach the end (network.py).
 
 What is written is always valid. Some valid values cannot be written:
 - keys in another order than declared ones in the order of the schema, then required
   ones that are not declared, then all others; a declared key twice;
-- 1.0 or 1e0 for an integer, a multiple of one or a given number; exponents, and more
-  than 15 digits with a fraction, for a number with bounds;
-- a given value or an extra key in other than its canonical spelling;
+- 1.0 or 1e0 for an integer, a multiple of one or a constant; exponents, and more than
+  15 digits with a fraction, for a number with bounds;
+- a constant or an extra key in other than its canonical spelling;
 - strings outside the subsets of the formats (formats), which are asserted.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 
+from tinyllm.errors import GrammarError
 from tinyllm.grammar import json_text
 from tinyllm.grammar.expression import (
-    NOTHING,
     Alternation,
     Call,
+    Concatenation,
     Expression,
-    Repetition,
     Rules,
-    Sequence,
-    check_size,
+    literal,
 )
 from tinyllm.grammar.json_text import Member, Style
-from tinyllm.grammar.jsonschema.containers import Arrays, Both, Objects
+from tinyllm.grammar.jsonschema.containers import EVERY, Arrays, Conjunction, Objects
+from tinyllm.grammar.jsonschema.document import RefusedError
 from tinyllm.grammar.jsonschema.keywords import Reader
-from tinyllm.grammar.jsonschema.parts import Parts, find, name_of, named, needed
-from tinyllm.grammar.jsonschema.scalars import Scalars, one_of
+from tinyllm.grammar.jsonschema.numbers import Numbers
+from tinyllm.grammar.jsonschema.strings import Strings
+from tinyllm.grammar.jsonschema.values import Values
 
 LARGE = 2_000  # automaton nodes of an expression that is better a rule
 DEEP = 8  # expressions inside each other
+MAX_PARTS = 3_000  # conjunctions of places
 
 
 def parse(schema: object, spaces: bool = False) -> Rules:
-    """The grammar of all JSON texts that a schema allows.
+    """Return the grammar of all JSON texts that a schema allows.
 
     With `spaces`, one space may follow each comma and colon. Raises GrammarError, which
     names keyword and path, for what cannot be enforced.
@@ -51,101 +56,157 @@ def parse(schema: object, spaces: bool = False) -> Rules:
 
 
 def read(reader: Reader, spaces: bool = False) -> Rules:
-    """The grammar of the document of a reader."""
+    """Return the grammar of the document of a reader."""
     start = reader.child("#")
-    scalars = Scalars()
-    parts = find(reader, start, scalars)
-    writer = _Writer(parts, scalars, Style.of(spaces))
-    for part in parts.order:
-        with named(part):
+    writer = _Writer(reader, Style.of(spaces))
+    for part in writer.find(start):
+        with _named(part):
             writer.write(part)
-    return _reachable(Rules(writer.written[start], scalars.rules))
+    return Rules(writer.written[start], writer.rules)
 
 
-def _reachable(grammar: Rules) -> Rules:
-    """The same grammar without the rules that are never called."""
-    kept: dict[str, Expression] = {}
-    work = [grammar.start]
-    while work:
-        tree = work.pop()
-        if isinstance(tree, Call) and tree.rule not in kept:
-            kept[tree.rule] = grammar.rules[tree.rule]
-            work.append(kept[tree.rule])
-        elif isinstance(tree, Sequence):
-            work += tree.parts
-        elif isinstance(tree, Alternation):
-            work += tree.options
-        elif isinstance(tree, Repetition):
-            work.append(tree.body)
-    return Rules(grammar.start, kept)
+def _name_of(part: Conjunction) -> str:
+    """Return the name of a rule: the places that the value must fulfil."""
+    if part == EVERY:
+        return "any value"
+    return " and ".join(("" if it.allowed else "not ") + it.path for it in part)
+
+
+@contextmanager
+def _named(part: Conjunction) -> Iterator[None]:
+    """Give an error the place at which it arose."""
+    try:
+        yield
+    except RefusedError:
+        raise
+    except GrammarError as error:
+        raise RefusedError(_name_of(part), "", str(error)) from error
+
+
+def _one_of(options: list[Expression]) -> Expression:
+    """Return any one of the options, without a node around a single one."""
+    return options[0] if len(options) == 1 else Alternation(tuple(options))
 
 
 @dataclass
 class _Writer:
-    """The expression of each part as far as it is known."""
+    """The values of each part, and its expression as soon as it is written."""
 
-    parts: Parts
-    scalars: Scalars
+    reader: Reader
     style: Style
-    written: dict[Both, Expression] = field(default_factory=dict)
-    depth: dict[Both, int] = field(default_factory=dict)
+    rules: dict[str, Expression] = field(default_factory=dict)
+    values: dict[Conjunction, Values] = field(default_factory=dict)
+    children: dict[Conjunction, tuple[Conjunction, ...]] = field(default_factory=dict)
+    recursive: set[Conjunction] = field(default_factory=set)
+    written: dict[Conjunction, Expression] = field(default_factory=dict)
+    depth: dict[Conjunction, int] = field(default_factory=dict)
+    scalars: dict[object, Expression] = field(default_factory=dict)  # each made once
 
-    def write(self, part: Both) -> None:
-        """The expression of a part, whose children are written or recursive."""
-        found = self.parts.values[part]
-        options = list(self.parts.texts[part])
+    def find(self, start: Conjunction) -> list[Conjunction]:
+        """Return all parts, each behind the parts inside it.
+
+        Of each circle of parts inside each other one is in `recursive`: it comes last.
+        """
+        order, open_parts = [], {start}
+        work = [(start, self._open(start))]
+        while work:
+            part, inside = work[-1]
+            child = next(inside, None)
+            if child is None:
+                work.pop()
+                open_parts.discard(part)
+                order.append(part)
+            elif child in open_parts:
+                self.recursive.add(child)
+            elif child not in self.values:
+                open_parts.add(child)
+                work.append((child, self._open(child)))
+        return order
+
+    def _open(self, part: Conjunction) -> Iterator[Conjunction]:
+        """Read a part, each object with all its keys, and return its children."""
+        with _named(part):
+            found = self.reader.values(part)
+            objects = [
+                single
+                for every in found.objects
+                for single in every.declared().without_counts(_name_of(part))
+            ]
+        found = replace(found, objects=tuple(dict.fromkeys(objects)))
+        self.values[part] = found
+        if len(self.values) > MAX_PARTS:
+            what = f"the schema has more than {MAX_PARTS:,} parts"
+            raise RefusedError(_name_of(part), "", what)
+        children: dict[Conjunction, None] = {}
+        for arrays in found.arrays:
+            children |= dict.fromkeys((*arrays.prefix, arrays.rest))
+        for single in found.objects:
+            children |= dict.fromkeys(value for _, value in single.properties)
+            children |= dict.fromkeys(value for _, value in single.extras())
+        self.children[part] = tuple(children)
+        return iter(children)
+
+    def write(self, part: Conjunction) -> None:
+        """Make the expression of a part; its children are written or recursive."""
+        found, name = self.values[part], _name_of(part)
+        words = sorted(word for some in found.words for word in some.allowed)
+        options = [literal(word) for word in words]
+        options += [self._number(numbers) for numbers in found.numbers]
+        options += [self._string(found.strings, name)] if found.strings else []
         options += [self._array(arrays) for arrays in found.arrays]
         options += [self._object(objects) for objects in found.objects]
-        tree = one_of(options) if part in self.parts.alive else NOTHING
-        check_size(tree, "the value")
-        depth = 1 + max(
-            (self.depth.get(c, 0) for c in self.parts.children[part]), default=0
-        )
-        big = tree.size > LARGE or depth > DEEP
-        if part in self.parts.alive and (part in self.parts.recursive or big):
-            self.written[part], depth = self.scalars.rule(name_of(part), tree), 0
-        else:
-            self.written[part] = tree
-        self.depth[part] = depth
+        tree = _one_of(options)
+        inside = [self.depth.get(child, 0) for child in self.children[part]]
+        depth = 1 + max(inside, default=0)
+        if part in self.recursive or tree.size > LARGE or depth > DEEP:
+            tree, depth = self._rule(name, tree), 0
+        self.written[part], self.depth[part] = tree, depth
 
-    def _value(self, part: Both) -> Expression:
-        if part not in self.parts.alive:
-            return NOTHING
-        return (
-            Call(name_of(part)) if part in self.parts.recursive else self.written[part]
-        )
+    def _rule(self, name: str, tree: Expression) -> Expression:
+        """Return the call of a new rule."""
+        self.rules[name] = tree
+        return Call(name)
 
-    def _array(self, held: Arrays) -> Expression:
-        if not all(item in self.parts.alive for item in needed(held)):
-            return NOTHING
-        prefix, most = held.prefix, held.most
-        dead = [i for i, item in enumerate(prefix) if item not in self.parts.alive]
-        dead += [len(prefix)] if held.rest not in self.parts.alive else []
-        if dead:
-            most = min(dead) if most is None else min(most, *dead)
-        items = [self._value(item) for item in prefix]
-        rest = self._repeated(held.rest, max(held.least, most or 0) - len(prefix))
-        return json_text.array(items, rest, held.least, most, self.style)
+    def _number(self, numbers: Numbers) -> Expression:
+        if numbers not in self.scalars:
+            tree = numbers.expression()
+            every = numbers == Numbers()
+            self.scalars[numbers] = self._rule("number", tree) if every else tree
+        return self.scalars[numbers]
 
-    def _repeated(self, part: Both, copies: int) -> Expression:
-        """The expression of a part, a rule if that many copies would be large."""
-        tree = self._value(part)
-        small = isinstance(tree, Call) or copies * tree.size <= LARGE
-        return tree if small else self.scalars.rule(name_of(part), tree)
+    def _string(self, strings: tuple[Strings, ...], name: str) -> Expression:
+        """Return one expression for all strings: a rule unless they are constants."""
+        if strings not in self.scalars:
+            tree = _one_of([some.expression() for some in strings])
+            if any(some.values is None for some in strings):
+                every = strings == (Strings(),)
+                tree = self._rule("string" if every else f"string {name}", tree)
+            self.scalars[strings] = tree
+        return self.scalars[strings]
 
-    def _object(self, held: Objects) -> Expression:
-        if not self.parts.has_object(held):
-            return NOTHING
+    def _key(self, keys: tuple[Strings, ...]) -> Expression:
+        """Return the canonical texts of the keys of an object."""
+        if ("key", keys) not in self.scalars:
+            self.scalars["key", keys] = _one_of([some.key() for some in keys])
+        return self.scalars["key", keys]
+
+    def _value(self, part: Conjunction) -> Expression:
+        recursive = part in self.recursive
+        return Call(_name_of(part)) if recursive else self.written[part]
+
+    def _array(self, arrays: Arrays) -> Expression:
+        prefix, rest = map(self._value, arrays.prefix), self._value(arrays.rest)
+        bounds = arrays.min_items, arrays.max_items
+        return json_text.array(list(prefix), rest, *bounds, self.style)
+
+    def _object(self, objects: Objects) -> Expression:
         members = [
-            Member(key, self._value(value), key in held.required)
-            for key, value in held.properties
-            if value in self.parts.alive
+            Member(key, self._value(value), key in objects.required)
+            for key, value in objects.properties
         ]
         extras: list[Expression] = [
-            Sequence((self.scalars.key(keys), self.style.colon, self._value(value)))
-            for keys, value in held.extras()
-            if value in self.parts.alive
+            Concatenation((self._key(keys), self.style.colon, self._value(value)))
+            for keys, value in objects.extras()
         ]
-        most = held.most if extras else 0
-        bounds = (held.least if extras else 0, most)
-        return json_text.object_of(members, one_of(extras), bounds, self.style)
+        bounds = (objects.min_members, objects.max_members if extras else 0)
+        return json_text.object_of(members, _one_of(extras), bounds, self.style)

@@ -1,6 +1,7 @@
 """Sets of JSON values: for each type a union of sets of that type.
 
-Public: Values, Words, ALL, NONE, meet, join, complement, TYPES.
+Public: Values, Constants, ALL, NONE, TYPES, intersection, union, complement, is_empty,
+constant, union_of_constants.
 
 A keyword of JSON Schema speaks about values of one type and leaves the others alone. So
 a schema is read as a union for each type; allOf intersects type by type, anyOf unites,
@@ -9,38 +10,48 @@ and `not` complements, also type by type (De Morgan).
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Seq
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, Self, TypeVar
 
 from tinyllm.errors import GrammarError
-from tinyllm.grammar.jsonschema.containers import Arrays, Objects
-from tinyllm.grammar.jsonschema.numbers import Numbers
-from tinyllm.grammar.jsonschema.strings import Strings
+from tinyllm.grammar.jsonschema.containers import (
+    EVERY,
+    NEVER,
+    Arrays,
+    Conjunction,
+    KeyRules,
+    Objects,
+)
+from tinyllm.grammar.jsonschema.document import shown
+from tinyllm.grammar.jsonschema.numbers import Numbers, exact
+from tinyllm.grammar.jsonschema.strings import Strings, is_text
 
 MAX_OPTIONS = 2_000  # sets in the union of one type
-_WORDS = frozenset(("null", "true", "false"))
+MAX_BITS = 10_000  # of a whole number
+_WORDS = {None: "null", True: "true", False: "false"}
 
 
 @dataclass(frozen=True)
-class Words:
+class Constants:
     """Some of null, true and false."""
 
-    allowed: frozenset[str] = _WORDS
+    allowed: frozenset[str] = frozenset(_WORDS.values())
 
-    def meet(self, other: Words) -> tuple[Words, ...]:
-        """The words in both sets."""
+    def intersection(self, other: Constants) -> tuple[Constants, ...]:
+        """Return the words in both sets."""
         shared = self.allowed & other.allowed
-        return (Words(shared),) if shared else ()
+        return (Constants(shared),) if shared else ()
 
-    def complement(self) -> tuple[Words, ...]:
-        """The words outside the set."""
-        rest = _WORDS - self.allowed
-        return (Words(rest),) if rest else ()
+    def complement(self) -> tuple[Constants, ...]:
+        """Return the words outside the set."""
+        rest = Constants().allowed - self.allowed
+        return (Constants(rest),) if rest else ()
 
 
 class _Set(Protocol):
-    def meet(self, other: Self, /) -> tuple[Self, ...]: ...
+    def intersection(self, other: Self, /) -> tuple[Self, ...]: ...
     def complement(self) -> tuple[Self, ...]: ...
 
 
@@ -51,7 +62,7 @@ S = TypeVar("S", bound=_Set)
 class Values:
     """A set of JSON values: all that are in one of the sets of their type."""
 
-    words: tuple[Words, ...] = ()
+    words: tuple[Constants, ...] = ()
     numbers: tuple[Numbers, ...] = ()
     strings: tuple[Strings, ...] = ()
     arrays: tuple[Arrays, ...] = ()
@@ -59,10 +70,10 @@ class Values:
 
 
 NONE = Values()
-ALL = Values((Words(),), (Numbers(),), (Strings(),), (Arrays(),), (Objects(),))
+ALL = Values((Constants(),), (Numbers(),), (Strings(),), (Arrays(),), (Objects(),))
 TYPES = {
-    "null": Values(words=(Words(frozenset(("null",))),)),
-    "boolean": Values(words=(Words(frozenset(("true", "false"))),)),
+    "null": Values(words=(Constants(frozenset(("null",))),)),
+    "boolean": Values(words=(Constants(frozenset(("true", "false"))),)),
     "integer": Values(numbers=(Numbers(integer=True),)),
     "number": Values(numbers=(Numbers(),)),
     "string": Values(strings=(Strings(),)),
@@ -71,32 +82,32 @@ TYPES = {
 }
 
 
-def meet(first: Values, second: Values) -> Values:
-    """The values in both sets."""
+def intersection(first: Values, second: Values) -> Values:
+    """Return the values in both sets."""
     return Values(
-        _meet(first.words, second.words),
-        _meet(first.numbers, second.numbers),
-        _meet(first.strings, second.strings),
-        _meet(first.arrays, second.arrays),
-        _meet(first.objects, second.objects),
+        _intersection(first.words, second.words),
+        _intersection(first.numbers, second.numbers),
+        _intersection(first.strings, second.strings),
+        _intersection(first.arrays, second.arrays),
+        _intersection(first.objects, second.objects),
     )
 
 
-def join(options: Seq[Values]) -> Values:
-    """The values in any of the sets."""
+def union(options: Sequence[Values]) -> Values:
+    """Return the values in any of the sets."""
     return Values(
-        _union([held for option in options for held in option.words], Words()),
-        _union([held for option in options for held in option.numbers], Numbers()),
-        _union([held for option in options for held in option.strings], Strings()),
-        _union([held for option in options for held in option.arrays], Arrays()),
-        _union([held for option in options for held in option.objects], Objects()),
+        _union([some for option in options for some in option.words], Constants()),
+        _union([some for option in options for some in option.numbers], Numbers()),
+        _union([some for option in options for some in option.strings], Strings()),
+        _union([some for option in options for some in option.arrays], Arrays()),
+        _union([some for option in options for some in option.objects], Objects()),
     )
 
 
 def complement(values: Values) -> Values:
-    """The values outside the set; NoComplementError if they cannot be told."""
+    """Return the values outside the set; NoComplementError if they are not known."""
     return Values(
-        _complement(values.words, Words()),
+        _complement(values.words, Constants()),
         _complement(values.numbers, Numbers()),
         _complement(values.strings, Strings()),
         _complement(values.arrays, Arrays()),
@@ -104,12 +115,12 @@ def complement(values: Values) -> Values:
     )
 
 
-def _meet(first: tuple[S, ...], second: tuple[S, ...]) -> tuple[S, ...]:
+def _intersection(first: tuple[S, ...], second: tuple[S, ...]) -> tuple[S, ...]:
     if first == second:
         return first
     if len(first) * len(second) > 50 * MAX_OPTIONS:
         raise GrammarError("the union of alternatives has too many combinations")
-    return _union([met for a in first for b in second for met in a.meet(b)], None)
+    return _union([c for a in first for b in second for c in a.intersection(b)], None)
 
 
 def _union(sets: list[S], every: S | None) -> tuple[S, ...]:
@@ -125,6 +136,73 @@ def _union(sets: list[S], every: S | None) -> tuple[S, ...]:
 
 def _complement(sets: tuple[S, ...], every: S) -> tuple[S, ...]:
     outside: tuple[S, ...] = (every,)
-    for held in sets:
-        outside = _meet(outside, held.complement())
+    for some in sets:
+        outside = _intersection(outside, some.complement())
     return outside
+
+
+def is_empty(
+    values: Values, read: Callable[[Conjunction], Values], depth: int = 4
+) -> bool:
+    """Return whether a set is certainly empty, looking `depth` levels deep.
+
+    `read` gives the values of a conjunction.
+    """
+    if values.words or values.numbers or values.strings:
+        return False
+    needed: list[Iterable[Conjunction]] = [
+        (*arrays.prefix, arrays.rest)[: arrays.min_items] for arrays in values.arrays
+    ]
+    needed += [map(objects.of, objects.required) for objects in values.objects]
+    return all(
+        any(
+            part == NEVER or (depth and is_empty(read(part), read, depth - 1))
+            for part in dict.fromkeys(parts)
+            if part != EVERY
+        )
+        for parts in needed
+    )
+
+
+def constant(
+    value: object, path: str, part: Callable[[str | int, object], Conjunction]
+) -> Values:
+    """Return the set of one value of JSON (enum, const), which has one spelling.
+
+    part(name, inside) names the place of an index or key inside the value. Raises
+    GrammarError for what is not a value of JSON.
+    """
+    if value is None or isinstance(value, bool):
+        return Values(words=(Constants(frozenset((_WORDS[value],))),))
+    if isinstance(value, int | float) and _is_writable(value):
+        return Values(numbers=(Numbers(values=frozenset((exact(value),))),))
+    if isinstance(value, str) and is_text(value):
+        return Values(strings=(Strings(values=frozenset((value,))),))
+    if isinstance(value, list):
+        items = tuple(part(i, item) for i, item in enumerate(value))
+        return Values(arrays=(Arrays(items, NEVER, len(items), len(items)),))
+    if isinstance(value, dict) and all(map(is_text, value)):
+        members = tuple((key, part(key, inside)) for key, inside in value.items())
+        closed = KeyRules(additional=NEVER)
+        return Values(objects=(Objects(members, tuple(value), (closed,)),))
+    raise GrammarError(f"{path} holds {shown(value)}, which cannot be written as JSON")
+
+
+def _is_writable(number: int | float) -> bool:
+    if isinstance(number, int):
+        return number.bit_length() < MAX_BITS
+    return math.isfinite(number)
+
+
+def union_of_constants(options: list[Values]) -> Values:
+    """Return the union of sets of constants, the scalars of one type in one set."""
+    numbers = [v for o in options for n in o.numbers for v in n.values or ()]
+    strings = [v for o in options for s in o.strings for v in s.values or ()]
+    words = [v for o in options for w in o.words for v in w.allowed]
+    return Values(
+        (Constants(frozenset(words)),) if words else (),
+        (Numbers(values=frozenset(numbers)),) if numbers else (),
+        (Strings(values=frozenset(strings)),) if strings else (),
+        tuple(some for option in options for some in option.arrays),
+        tuple(some for option in options for some in option.objects),
+    )

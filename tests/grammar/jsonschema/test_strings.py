@@ -5,49 +5,17 @@ import json
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tests.toy_tokenizer import accepts
 from tinyllm.errors import GrammarError
-from tinyllm.grammar.automaton import Automaton
-from tinyllm.grammar.expression import Expression
 from tinyllm.grammar.jsonschema import spelling
+from tinyllm.grammar.jsonschema.automaton import Automaton
 from tinyllm.grammar.jsonschema.letters import alphabet_of
-from tinyllm.grammar.jsonschema.strings import Strings
-from tinyllm.grammar.regex import parse
-from tinyllm.grammar.regular import explore, is_empty, product
+from tinyllm.grammar.jsonschema.strings import MAX_PATTERNS, Strings
 from tinyllm.grammar.utf8 import one_of
 
 TEXTS = ["".join(t) for n in range(5) for t in itertools.product("abé", repeat=n)]
-
-
-def held(tree: Expression, texts: list[str]) -> list[str]:
-    """Those of some texts that a tree matches."""
-    automaton = Automaton(tree)
-    return [text for text in texts if accepts(automaton, text.encode())]
-
-
-def test_a_product_holds_what_all_hold_and_none_of_the_others() -> None:
-    trees = [parse("[ab]*"), parse(".*b"), parse("a.*")]
-    inside = product(trees[:2], trees[2:], "test")
-    expected = [t for t in TEXTS if re.fullmatch("[ab]*b", t) and t[0] != "a"]
-    assert held(inside, TEXTS) == expected
-
-
-def test_a_product_without_texts_is_empty() -> None:
-    assert is_empty(product([parse("a+"), parse("b+")], [], "test"))
-    assert not is_empty(product([parse("a*"), parse("b*")], [], "test"))
-
-
-def test_states_that_lead_nowhere_are_left_out() -> None:
-    machine = product([parse("a{5}b")], [parse("a*b")], "test")
-    assert machine.edges == ((),)
-
-
-def test_too_many_states_are_refused_with_their_cause() -> None:
-    with pytest.raises(GrammarError, match="the counter needs"):
-        explore(0, lambda n: {0: n + 1}, lambda n: False, "the counter")
 
 
 # Patterns are searched, as by re.search; Python's $ also matches before a last \n.
@@ -62,8 +30,8 @@ def test_a_pattern_is_searched_at_any_place(pattern: str) -> None:
     for text in TEXTS:
         expected = re.search(pattern, text) is not None
         written = json.dumps(text, ensure_ascii=False).encode()
-        assert accepts(found, written) is expected, text
-        assert accepts(absent, written) is not expected, text
+        assert found.accepts(written) is expected, text
+        assert absent.accepts(written) is not expected, text
 
 
 SETS = st.builds(
@@ -78,19 +46,21 @@ SETS = st.builds(
 
 
 def is_open(strings: Strings) -> bool:
-    """Whether a set has no given values, and bounds that are not reversed."""
-    most = strings.least if strings.most is None else strings.most
-    return strings.values is None and strings.least <= most
+    """Whether a set has no constants, and bounds that are not reversed."""
+    limit = strings.max_length
+    return strings.values is None and (limit is None or strings.min_length <= limit)
 
 
 @given(SETS, SETS, st.sampled_from(TEXTS))
-def test_meet_and_complement_are_those_of_sets(
+def test_intersection_and_complement_are_those_of_sets(
     first: Strings, second: Strings, text: str
 ) -> None:
-    inside = first.holds(text)
-    assert any(s.holds(text) for s in first.complement()) is not inside
-    assert any(s.holds(text) for s in first.meet(second)) is (
-        inside and second.holds(text)
+    both = first.patterns | first.without | second.patterns | second.without
+    assume(len(both) <= MAX_PATTERNS)
+    inside = first.contains(text)
+    assert any(s.contains(text) for s in first.complement()) is not inside
+    assert any(s.contains(text) for s in first.intersection(second)) is (
+        inside and second.contains(text)
     )
 
 
@@ -99,14 +69,14 @@ def test_meet_and_complement_are_those_of_sets(
 def test_every_spelling_of_a_string_is_written_and_one_of_a_key(
     strings: Strings, text: str
 ) -> None:
-    inside = strings.holds(text)
+    inside = strings.contains(text)
     written, key = Automaton(strings.expression()), Automaton(strings.key())
     raw, escaped = json.dumps(text, ensure_ascii=False), json.dumps(text)
     upper = '"' + "".join(f"\\u{ord(char):04X}" for char in text) + '"'
-    assert accepts(key, raw.encode()) is inside
+    assert key.accepts(raw.encode()) is inside
     for spelled in (raw, escaped, upper):
-        assert accepts(written, spelled.encode()) is inside
-        assert spelled == raw or not accepts(key, spelled.encode())
+        assert written.accepts(spelled.encode()) is inside
+        assert spelled == raw or not key.accepts(spelled.encode())
 
 
 @given(st.characters(codec="utf-8"), st.characters(codec="utf-8"))
@@ -115,8 +85,8 @@ def test_a_code_point_has_its_spellings_and_no_others(char: str, other: str) -> 
     canonical = Automaton(one_of(spelling.canonical_paths([(ord(char), ord(char))])))
     for ascii_only in (False, True):
         body = json.dumps(other, ensure_ascii=ascii_only)[1:-1].encode()
-        assert accepts(spelled, body) is (char == other)
-        assert accepts(canonical, body) is (
+        assert spelled.accepts(body) is (char == other)
+        assert canonical.accepts(body) is (
             char == other
             and body == json.dumps(char, ensure_ascii=False)[1:-1].encode()
         )
