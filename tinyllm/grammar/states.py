@@ -14,6 +14,7 @@ A DFA state holds all that it means, so one that somebody kept stays what it was
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import count
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
@@ -55,16 +56,18 @@ def fewer(count: int) -> int:
 class DFAState:
     """A set of NFA positions as one state of a deterministic automaton.
 
-    `final` says whether its rule may end here, `needed` is the fewest bytes to that.
+    `final` says whether its rule may end here, `needed` is the fewest bytes to that, and
+    `number` tells states apart in words.
     `moves` are those of each legal byte, None before they are made (`States.moves`).
     """
 
-    __slots__ = ("__weakref__", "final", "moves", "needed", "positions")
+    __slots__ = ("__weakref__", "final", "moves", "needed", "number", "positions")
 
     def __init__(
-        self, positions: frozenset[Position], final: bool, needed: int
+        self, number: int, positions: frozenset[Position], final: bool, needed: int
     ) -> None:
-        self.positions, self.final, self.needed = positions, final, needed
+        self.number, self.positions = number, positions
+        self.final, self.needed = final, needed
         self.moves: dict[int, Move] | None = None
 
 
@@ -105,6 +108,7 @@ class States:
         self._known: WeakValueDictionary[frozenset[Position], DFAState] = (
             WeakValueDictionary()
         )
+        self._numbers = count()
         self._rows: list[DFAState] = []  # the states whose moves are made
         self._starts: dict[Name, DFAState] = {}
         self.dead = self._state(())
@@ -253,7 +257,7 @@ class States:
             is_end = self.network.is_end
             final = any(node in is_end and not back for node, back in closure)
             needed = min(map(self._needed, closure), default=FAR)
-            state = DFAState(closure, final, needed)
+            state = DFAState(next(self._numbers), closure, final, needed)
             self._known[closure] = state
         return state
 
