@@ -10,7 +10,6 @@ arrays and objects get the reader of the whole schema too, for the schemas insid
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from fractions import Fraction
 from typing import Any, Protocol
 
@@ -145,7 +144,7 @@ def _numbers(reader: Places, path: str, schema: Schema) -> Values:
         else:
             more = Numbers(high=(value, keyword != "maximum"))
         found = found[0].intersection(more) if found else ()
-    return replace(ALL, numbers=found)
+    return ALL._replace(numbers=found)
 
 
 def _lengths(reader: Places, path: str, schema: Schema) -> Values:
@@ -153,12 +152,12 @@ def _lengths(reader: Places, path: str, schema: Schema) -> Values:
     low = _count(path, schema, "minLength") or 0
     high = _count(path, schema, "maxLength")
     strings = Strings(min_length=low).intersection(Strings(max_length=high))
-    return replace(ALL, strings=strings)
+    return ALL._replace(strings=strings)
 
 
 def _one_pattern(reader: Places, path: str, schema: Schema) -> Values:
     """Read pattern: found somewhere in the string."""
-    return replace(ALL, strings=(_pattern(path, schema["pattern"], "pattern"),))
+    return ALL._replace(strings=(_pattern(path, schema["pattern"], "pattern"),))
 
 
 def _format(reader: Places, path: str, schema: Schema) -> Values:
@@ -168,7 +167,7 @@ def _format(reader: Places, path: str, schema: Schema) -> Values:
         raise RefusedError(
             path, "format", f"{shown(name)} is none of {', '.join(FORMATS)}"
         )
-    return replace(ALL, strings=(Strings(patterns=frozenset((FORMATS[name],))),))
+    return ALL._replace(strings=(Strings(patterns=frozenset((FORMATS[name],))),))
 
 
 # Arrays and objects
@@ -186,7 +185,7 @@ def _arrays(reader: Places, path: str, schema: Schema) -> Values:
     rest = _first_child(reader, path, schema, ("items", "unevaluatedItems"))
     low = _count(path, schema, "minItems") or 0
     counts = Arrays(min_items=low, max_items=_count(path, schema, "maxItems"))
-    return replace(ALL, arrays=Arrays(places, rest).intersection(counts))
+    return ALL._replace(arrays=Arrays(places, rest).intersection(counts))
 
 
 def _objects(reader: Places, path: str, schema: Schema) -> Values:
@@ -214,14 +213,14 @@ def _objects(reader: Places, path: str, schema: Schema) -> Values:
     )
     declared = Objects(own, (), () if rules == KeyRules() else (rules,))
     found = declared.intersection(Objects((), required, (), low, high))
-    return replace(ALL, objects=found)
+    return ALL._replace(objects=found)
 
 
 def _names(reader: Places, path: str, schema: Schema) -> Values:
     """Read propertyNames: a key that its schema does not allow must be absent."""
     strings = reader.read(inner(path, "propertyNames")).strings
     rules = KeyRules(((strings, EVERY),), NEVER)
-    return replace(ALL, objects=(Objects(rules=(rules,)),))
+    return ALL._replace(objects=(Objects(rules=(rules,)),))
 
 
 def _dependent_required(reader: Places, path: str, schema: Schema) -> Values:
@@ -231,7 +230,7 @@ def _dependent_required(reader: Places, path: str, schema: Schema) -> Values:
         others = schema["dependentRequired"][key]
         needed = _texts(path, others, "dependentRequired")
         present = Objects(required=(key, *needed))
-        either = _absent_or(key, replace(ALL, objects=(present,)))
+        either = _absent_or(key, ALL._replace(objects=(present,)))
         found = values.intersection(found, either)
     return found
 
@@ -241,7 +240,7 @@ def _dependent_schemas(reader: Places, path: str, schema: Schema) -> Values:
     found = ALL
     for key in _keys(path, schema, "dependentSchemas"):
         then = reader.read(inner(path, "dependentSchemas", key))
-        present = replace(ALL, objects=(Objects(((key, EVERY),), (key,)),))
+        present = ALL._replace(objects=(Objects(((key, EVERY),), (key,)),))
         # Its own order of keys, if it declares this one; else this key comes first.
         declares = any(key in dict(objects.properties) for objects in then.objects)
         pair = (then, present) if declares else (present, then)
@@ -252,8 +251,8 @@ def _dependent_schemas(reader: Places, path: str, schema: Schema) -> Values:
 
 def _absent_or(key: str, otherwise: Values) -> Values:
     """Return ALL, but of objects those without a key, or in another set."""
-    absent = replace(ALL, objects=(Objects(properties=((key, NEVER),)),))
-    return replace(ALL, objects=values.union([absent, otherwise]).objects)
+    absent = ALL._replace(objects=(Objects(properties=((key, NEVER),)),))
+    return ALL._replace(objects=values.union([absent, otherwise]).objects)
 
 
 def _first_child(
