@@ -121,9 +121,12 @@ def texts_of(rules: Rules, longest: int) -> tuple[set[bytes], set[bytes]]:
 
 
 def goes_on_into_what_follows(
-    rules: Rules, spelled: Iterable[int] = range(256)
+    rules: Rules, spelled: Iterable[int] = range(256), longest: int = 5
 ) -> bool:
-    """Whether a called rule can end and also go on with a byte that may follow it."""
+    """Return whether a rule can end and also go on with a byte that may follow it.
+
+    Looks at texts of the rule up to `longest` bytes.
+    """
     reader = Simulator(rules, spelled)
 
     def first(parts: Stack) -> set[int]:
@@ -150,13 +153,13 @@ def goes_on_into_what_follows(
         for name, body in rules.rules.items():
             visit(body, follow[name])
     return any(
-        follow[name] & _goes_on(reader, reader.closure([(Call(name),)]))
+        follow[name] & _goes_on(reader, reader.closure([(Call(name),)]), longest)
         for name in rules.rules
         if reader.least[name] < float("inf")
     )
 
 
-def _goes_on(reader: Simulator, start: Stacks, longest: int = 5) -> set[int]:
+def _goes_on(reader: Simulator, start: Stacks, longest: int) -> set[int]:
     """The bytes that may follow a text of one rule and still belong to it."""
     found, seen, level = set[int](), set[Stacks](), {start}
     for _ in range(longest):

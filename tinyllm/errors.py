@@ -1,7 +1,13 @@
 """Every error that tinyllm raises on purpose, so that a caller can catch one family.
 
-A message says what was given, what was expected and what to try.
+A message says what was given, what was expected and what to try. `check_int` is the one
+way to say that an option must be a whole number.
 """
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import TypeGuard
 
 
 class TinyllmError(Exception):
@@ -26,6 +32,10 @@ class PromptTooShortError(InferenceError):
 
 class ContextFullError(InferenceError):
     """A position lies at or beyond the context limit of the model."""
+
+
+class CacheError(InferenceError):
+    """A cache was used with another model, or for positions that it does not hold."""
 
 
 class CheckpointError(TinyllmError):
@@ -58,3 +68,21 @@ class ServerError(TinyllmError):
 
 class UsageError(TinyllmError):
     """The user asked for something that makes no sense: say what to try."""
+
+
+def is_int(value: object) -> TypeGuard[int]:
+    """Return whether a value is a whole number, numpy's too; a bool is not one."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def check_int(name: str, value: object, least: int = 0) -> int:
+    """Return the value as an int; UsageError unless it is a whole number from `least`.
+
+    >>> check_int("seed", 3)
+    3
+    """
+    if is_int(value) and value >= least:
+        return int(value)
+    raise UsageError(
+        f"{name} must be a whole number of {least} or more, not {value!r:.40}"
+    )

@@ -60,3 +60,12 @@ def test_a_reader_asks_why_takes_another_token_goes_on_and_undoes(chapter):
     assert words.inner_text() == start
     loaded = picture.evaluate("image => image.complete && image.naturalWidth")
     assert loaded == 720
+
+    # In JupyterLab's command mode x cuts the cell, a and b insert one: no key of a
+    # widget that has the focus may reach the notebook.
+    cells = notebook.locator(".jp-Cell")
+    there = cells.count()
+    for part in (tokens, chapter.slider(), undo):
+        for key in "xab":
+            chapter.press(part, key)
+        expect(cells).to_have_count(there)

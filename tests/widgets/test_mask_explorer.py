@@ -15,7 +15,7 @@ from tinyllm.errors import UsageError
 from tinyllm.grammar.expression import Call, Concatenation, Repetition, Rules, literal
 from tinyllm.toy import ToyModel
 from tinyllm.widgets import mask_explorer as look
-from tinyllm.widgets.mask_words import listed, mark, trail
+from tinyllm.widgets.mask_explorer import listed, mark, trail
 from tinyllm.widgets.walk import Walk
 
 

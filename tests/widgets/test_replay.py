@@ -27,7 +27,7 @@ from tinyllm.agent.trace import Step, Trace
 from tinyllm.decode.generate import Choice
 from tinyllm.errors import UsageError
 from tinyllm.widgets import mask, replay
-from tinyllm.widgets.replay_words import looked_at, seen, transcript
+from tinyllm.widgets.replay import looked_at, seen, transcript
 
 TOKENIZER = ByteTokenizer()
 TWO = Registry([tools.calc, tools.answer])

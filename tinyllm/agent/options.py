@@ -6,8 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from tinyllm.decode.sampling import whole
-from tinyllm.errors import UsageError
+from tinyllm.errors import UsageError, check_int
 
 MAX_DURATION = 86_400.0  # seconds
 
@@ -28,9 +27,7 @@ def flag(name: str, value: bool) -> bool:
 
 def positive(name: str, value: int) -> int:
     """The value; UsageError unless it is a whole number of 1 or more."""
-    if whole(name, value) < 1:
-        raise UsageError(f"{name} must be 1 or more, not {value}")
-    return int(value)
+    return check_int(name, value, least=1)
 
 
 def duration(name: str, value: float) -> float:

@@ -20,11 +20,11 @@ corpus from the same pieces: the model has seen every boundary that it will meet
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
+from tinyllm import strict_json
 from tinyllm.errors import ProtocolError, UsageError
 from tinyllm.text.start import Begins, after_bos
 
@@ -142,34 +142,13 @@ def _first_object(text: str) -> dict[str, Any]:
     if len(text) > CALL_LIMIT:
         raise ProtocolError(f"a call may have {CALL_LIMIT} characters, not {len(text)}")
     try:
-        found, _ = _DECODER.raw_decode(text)
-        json.dumps(found, ensure_ascii=False).encode()  # refuses lone surrogates
-    except (ValueError, RecursionError) as error:
-        reason = error.msg if isinstance(error, json.JSONDecodeError) else "bad value"
-        raise ProtocolError(f"the call is no strict JSON: {reason}") from error
-    assert isinstance(found, dict)
+        found = strict_json.read_first(text)
+    except json.JSONDecodeError as error:
+        raise ProtocolError(f"the call is no strict JSON: {error.msg}") from error
+    except ValueError as error:
+        raise ProtocolError(str(error)) from error
+    assert isinstance(found, dict)  # it begins with a brace
     return found
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The object of these pairs; a key given twice is an error, not a choice."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ProtocolError(f"a key is given twice among {_keys(dict(pairs))}")
-    return found
-
-
-def _finite(text: str) -> float:
-    """The number; NaN, Infinity and 1e999 are no JSON numbers."""
-    number = float(text)
-    if not math.isfinite(number):
-        raise ProtocolError(f"the number {text:.20} is not finite")
-    return number
-
-
-_DECODER = json.JSONDecoder(
-    object_pairs_hook=_unique, parse_float=_finite, parse_constant=_finite
-)
 
 
 def _keys(found: dict[str, Any]) -> str:

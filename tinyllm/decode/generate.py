@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tinyllm.decode.sampling import Sampler, softmax, whole
+from tinyllm.decode.sampling import Sampler, softmax
 from tinyllm.decode.session import Session
 from tinyllm.decode.stop import StopStrings
 from tinyllm.decode.threads import one_blas_thread
-from tinyllm.errors import ContextFullError, GrammarError, UsageError
+from tinyllm.errors import ContextFullError, GrammarError, UsageError, check_int
 from tinyllm.text.start import after_bos
 from tinyllm.text.stream import TextStream
 
@@ -223,7 +223,7 @@ def stream(
     repetition penalty looks at the prompt's ids too. Raises UsageError,
     ContextFullError or GrammarError.
     """
-    max_new_tokens = whole("max_new_tokens", max_new_tokens)
+    max_new_tokens = check_int("max_new_tokens", max_new_tokens)
     _check_kinds(prompt, grammar)
     penalty = (repetition_penalty, repetition_window)
     sampler = Sampler(temperature, top_k, top_p, seed, min_p, *penalty)

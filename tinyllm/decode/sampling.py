@@ -14,7 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tinyllm.errors import InferenceError, InvalidTokenError, UsageError
+from tinyllm.errors import (
+    InferenceError,
+    InvalidTokenError,
+    UsageError,
+    check_int,
+)
 
 Array = NDArray[np.float32]
 Ids = NDArray[np.int64]
@@ -180,14 +185,14 @@ class Sampler:
         repetition_window: int = 64,
     ) -> None:
         self.temperature = in_range("temperature", temperature, MAX_TEMPERATURE)
-        self.top_k = whole("top_k", top_k)
+        self.top_k = check_int("top_k", top_k)
         self.top_p = in_range("top_p", top_p, 1.0)
         self.min_p = in_range("min_p", min_p, 1.0)
         self.repetition_penalty = in_range(
             "repetition_penalty", repetition_penalty, MAX_PENALTY, 1.0
         )
-        self.repetition_window = whole("repetition_window", repetition_window)
-        self.seed = whole("seed", seed)
+        self.repetition_window = check_int("repetition_window", repetition_window)
+        self.seed = check_int("seed", seed)
         self._random = np.random.default_rng(self.seed)
 
     @property
@@ -230,13 +235,6 @@ class Sampler:
         if not len(seen):
             return logits
         return penalise(logits, seen, self.repetition_penalty)
-
-
-def whole(name: str, value: int) -> int:
-    """Return the value; UsageError unless it is a whole number of 0 or more."""
-    if isinstance(value, int | np.integer) and type(value) is not bool and value >= 0:
-        return int(value)
-    raise UsageError(f"{name} must be a whole number of 0 or more, not {value!r}")
 
 
 def in_range(name: str, value: float, largest: float, least: float = 0.0) -> float:

@@ -36,6 +36,7 @@ from tinyllm.grammar.expression import (
 
 FAR = 1 << 1000  # the distance to an end that cannot be reached; a bound without limit
 MAX_COPIED = 64  # graph nodes: a smaller repetition is copied even if it can be counted
+MAX_SUBSETS = 10_000  # of nodes of one body: of more, the body is copied
 
 Edge = tuple[frozenset[int], int]  # a set of bytes, and the node to which they lead
 Work = list[tuple[Expression, int, int]]  # an expression between two nodes
@@ -366,14 +367,13 @@ class Network:
         def continues(name: Name) -> frozenset[int]:
             """Return the bytes that can continue a whole text of a body."""
             if name not in known:
-                last, found = list[int](), frozenset[int]()
-                for node in self._nodes_of(name):
-                    last += [to for _, to in self.edges[node] if to in ending]
-                    for call in self.calls[node]:
-                        if call.to in ending:
-                            last.append(call.to)
-                            found |= goes_on(call)
-                known[name] = found | self._bytes_at(last)
+                subsets, found = self._subsets(name), frozenset[int]()
+                for nodes in subsets:
+                    if nodes is not subsets[0] and not ending.isdisjoint(nodes):
+                        found |= self._bytes_at(nodes)
+                    for call in (c for n in self.reached(nodes) for c in self.calls[n]):
+                        found |= goes_on(call) if call.to in ending else frozenset()
+                known[name] = found if subsets else frozenset(range(256))
             return known[name]
 
         def goes_on(call: CallEdge) -> frozenset[int]:
@@ -409,13 +409,27 @@ class Network:
             work += new
         return found
 
-    def _nodes_of(self, name: Name) -> set[int]:
-        """Return the nodes of one rule."""
-        found, work = {self.starts[name]}, [self.starts[name]]
-        while work:
-            node = work.pop()
-            new = {*self.graph.free[node], *(to for _, to in self.edges[node])}
-            new |= {call.to for call in self.calls[node]}
-            work += new - found
-            found |= new
+    def _subsets(self, name: Name) -> list[frozenset[int]]:
+        """Return the sets of nodes to which the beginnings of a rule's texts can lead.
+
+        None where two calls can begin alike, or where there are very many sets.
+        """
+        found = [frozenset((self.starts[name],))]
+        seen = set(found)
+        for nodes in found:  # grows while it is walked
+            effects: dict[int, set[tuple[object, int]]] = {}
+            for node in self.reached(nodes):
+                for allowed, to in self.edges[node]:
+                    for byte in allowed:
+                        effects.setdefault(byte, set()).add((None, to))
+                for rule, to, *bounds in self.calls[node]:
+                    for byte in self.first[rule]:
+                        effects.setdefault(byte, set()).add(((rule, *bounds), to))
+            for effect in set(map(frozenset, effects.values())):
+                after = frozenset(to for _, to in effect)
+                if len({call for call, _ in effect}) > 1 or len(seen) > MAX_SUBSETS:
+                    return []
+                if after not in seen:
+                    seen.add(after)
+                    found.append(after)
         return found

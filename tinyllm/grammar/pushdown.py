@@ -124,10 +124,9 @@ class Pushdown(States):
             dfa, frame = state
             while not dfa.needed and frame and not frame.pending.min_left:
                 dfa, frame = frame.state, frame.below
-            text.append(self.nearest(dfa, again=not dfa.needed))
-            after = self.next(state, text[-1])
-            assert after is not None, "the nearest byte is legal"
-            state = after
+            byte = self.nearest(dfa, again=not dfa.needed)
+            text.append(byte)
+            state = self._after(self.moves(dfa)[byte], frame)
         return bytes(text)
 
     def frame(self, pending: Pending, below: Frame | None) -> Frame | None:

@@ -151,7 +151,7 @@ class States:
             if move is not None:
                 moves[byte] = move
         for body in {network.restart.get(n) for n, back in state.positions if not back}:
-            if body is not None:
+            if body is not None and state is not self._start(body):
                 for byte, move in self._start_moves(body).items():
                     moves.setdefault(byte, move._replace(again=True))
         state.moves = moves

@@ -18,12 +18,13 @@ from tinyllm.agent import options, protocol
 from tinyllm.agent.backend import Count, OnText, Slot, parses, total, unheard
 from tinyllm.agent.protocol import CALL_CEILING, CALL_LIMIT, THOUGHT_CEILING
 from tinyllm.agent.tools import Registry
-from tinyllm.decode.sampling import in_range, whole
+from tinyllm.decode.sampling import in_range
 from tinyllm.errors import (
     ContextFullError,
     ProtocolError,
     ToolError,
     UsageError,
+    check_int,
 )
 from tinyllm.server.client import ChatServer, Piece, RefusedError
 from tinyllm.server.reply import Told, Utf8, paired, spoken_call
@@ -78,12 +79,12 @@ class HttpBackend:
         self.attempts = options.positive("attempts", attempts)
         self.temperature = in_range("temperature", temperature, 2.0)
         self.constrain = options.flag("constrain", constrain)
-        self.seed = None if seed is None else whole("seed", seed)
+        self.seed = None if seed is None else check_int("seed", seed)
         self._server = ChatServer(
             base_url,
             options.key(api_key),
             options.duration("timeout", timeout),
-            whole("retries", retries),
+            check_int("retries", retries),
             options.function("sleep", sleep),
             options.function("clock", clock),
         )

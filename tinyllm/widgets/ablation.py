@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 from tinyllm.errors import UsageError
 from tinyllm.evaluate.table import METRICS, SYNTAX, Row, spread
 from tinyllm.widgets import picture as look
+from tinyllm.widgets.words import Words
 
 WIDTH = 7.2  # all lengths here are in inches, from the left and from the top
 LEFT, RIGHT = 1.5, 0.24  # beside the columns: names, and half of the last tick
@@ -162,7 +163,7 @@ def explorer(rows: Sequence[Row]) -> widgets.VBox:
     condition = widgets.Dropdown(options=[ALL, *names], description="condition")
     heads = [(ALL, ALL), *((head, metric) for metric, head in METRICS.items())]
     metric = widgets.Dropdown(options=heads, description="metric")
-    words, picture = widgets.HTML(), widgets.Image(format="png", width=720)
+    words, picture = Words(), widgets.Image(format="png", width=720)
 
     def redraw(_: object = None) -> None:
         shown = [row for row in rows if condition.value in (ALL, row.condition)]

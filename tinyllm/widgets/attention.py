@@ -21,6 +21,7 @@ from tinyllm.errors import UsageError
 from tinyllm.model.layers import Array
 from tinyllm.model.trace import Trace
 from tinyllm.widgets.picture import BLUE, GREY, ORANGE, figure, png, pre, shown, styled
+from tinyllm.widgets.words import Words
 from tinyllm.widgets.written import written
 
 LARGEST = 48  # tokens: more labels than this nobody can read
@@ -190,7 +191,7 @@ def explorer(
         )
         for at, (name, size) in zip(place, sizes.items(), strict=True)
     ]
-    words = widgets.HTML()
+    words = Words()
     picture = widgets.Image(format="png", width=720)
 
     def redraw(_: object = None) -> None:

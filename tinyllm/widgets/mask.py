@@ -22,6 +22,7 @@ from matplotlib.figure import Figure
 from tinyllm.decode.generate import Choice
 from tinyllm.decode.sampling import softmax
 from tinyllm.widgets.picture import BLUE, GREY, ORANGE, figure, png, pre, shown, styled
+from tinyllm.widgets.words import Words
 from tinyllm.widgets.written import written
 
 TOP = 8
@@ -131,7 +132,7 @@ def explorer(choices: Sequence[Choice], tokenizer: Any) -> widgets.VBox:
         min=1, max=len(choices), description="token", continuous_update=False
     )
     picture = widgets.Image(format="png", width=720)
-    words = widgets.HTML()
+    words = Words()
 
     def redraw(_: object = None) -> None:
         step = slider.value - 1

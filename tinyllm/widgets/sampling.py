@@ -24,6 +24,7 @@ from tinyllm.decode.sampling import GREEDY_BELOW, RULES, Sampler, softmax, top_k
 from tinyllm.errors import UsageError
 from tinyllm.model.layers import Array
 from tinyllm.widgets import picture as look
+from tinyllm.widgets.words import Words
 from tinyllm.widgets.written import written
 
 TOP = 9  # tokens with a bar of their own
@@ -274,7 +275,7 @@ def explorer(
         "min_p": _slider(opened.min_p, 1.0, 0.01),
         "seed": _slider(opened.seed, 99),
     }
-    words = widgets.HTML()
+    words = Words()
     picture = widgets.Image(format="png", width=720)
 
     def redraw(_: object = None) -> None:

@@ -22,6 +22,7 @@ from tinyllm.errors import TokenizationError, UsageError
 from tinyllm.text.start import after_bos
 from tinyllm.widgets.picture import BLUE, GREY, ORANGE, figure, png, pre, shown, styled
 from tinyllm.widgets.recorder import Event
+from tinyllm.widgets.words import Words
 from tinyllm.widgets.written import written
 
 ROOM = 84  # characters with room beside each other in the picture
@@ -256,7 +257,7 @@ def explorer(
         disabled=len(events) == 1, continuous_update=False,
     )  # fmt: skip
     box = widgets.Textarea(text, description="new prompt", layout=wide, rows=5)
-    words, picture = widgets.HTML(), widgets.Image(format="png", width=720)
+    words, picture = Words(), widgets.Image(format="png", width=720)
     reply = widgets.HTML()
 
     def answered(_: object = None) -> None:

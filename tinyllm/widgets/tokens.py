@@ -30,11 +30,12 @@ from tinyllm.widgets.picture import (
     shown,
     styled,
 )
+from tinyllm.widgets.words import Words
 from tinyllm.widgets.written import SHOWN_AS, written
 
 MAX_CHARACTERS = 2000  # that the explorer takes
 MAX_PIECES = 400  # that it draws
-Words = tuple[tuple[int, ...], ...]  # token ids, word by word
+Pieces = tuple[tuple[int, ...], ...]  # token ids, word by word
 
 
 class Step(NamedTuple):
@@ -44,10 +45,10 @@ class Step(NamedTuple):
     pair: tuple[int, int]
     new_id: int
     times: int
-    words: Words
+    words: Pieces
 
 
-def cut(tokenizer: Any, text: str) -> Words:
+def cut(tokenizer: Any, text: str) -> Pieces:
     """The bytes of `text` as token ids, one tuple for each word that merges stay in.
 
     Raises TokenizationError for what the tokenizer cannot spell, or for one that merges
@@ -123,7 +124,7 @@ def told_merges(tokenizer: Any, text: str) -> str:
     return "\n".join(lines)
 
 
-def _row(tokenizer: Any, words: Words) -> str:
+def _row(tokenizer: Any, words: Pieces) -> str:
     pieces = (" ".join(seen(tokenizer.token_bytes(i)) for i in word) for word in words)
     return " | ".join(pieces)
 
@@ -223,7 +224,7 @@ LOOKS = (
 )
 
 
-def boxes(tokenizer: Any, words: Words) -> str:
+def boxes(tokenizer: Any, words: Pieces) -> str:
     """HTML of the pieces, id and bytes under each; a gap parts two words."""
     html, number = [], 0
     for word in words:
@@ -246,7 +247,7 @@ def explorer(tokenizer: Any, text: str) -> widgets.VBox:
     wide = widgets.Layout(width="720px")
     box = widgets.Textarea(text, description="text", layout=wide, rows=2)
     slider = widgets.IntSlider(min=0, max=1, description="merges", layout=wide)
-    words, pieces = widgets.HTML(), widgets.HTML(layout=wide)
+    words, pieces = Words(), widgets.HTML(layout=wide)
     steps: list[Step] = []
 
     def say(line: str) -> None:
@@ -300,7 +301,7 @@ def bounded(tokenizer: Any, text: str) -> list[int]:
     return ids
 
 
-def words_after(tokenizer: Any, text: str, steps: Sequence[Step]) -> Words:
+def words_after(tokenizer: Any, text: str, steps: Sequence[Step]) -> Pieces:
     """The tokens after these merges; before any, bytes, or what there is without."""
     if steps:
         return steps[-1].words
