@@ -67,7 +67,7 @@ def _number(path: str, schema: Schema, keyword: str) -> Fraction:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     _check(is_number, path, keyword, f"must be a number, not {shown(value)}")
     finite = not isinstance(value, float) or math.isfinite(value)
-    _check(finite, path, keyword, f"must be finite, not {value}")
+    _check(finite, path, keyword, f"must be finite, not {shown(value)}")
     small = not isinstance(value, int) or value.bit_length() <= MAX_BITS
     _check(small, path, keyword, f"is too large: {shown(value)}")
     return exact(value)
