@@ -1,4 +1,4 @@
-"""Counted repetitions: a counter in the state says what copies of the body would say."""
+"""Counted repetitions: a counter in the state says what copies would say."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from tests.grammar.test_pushdown import machine_of, pairs
 from tests.stack_simulator import LETTERS, Simulator, goes_on_into_what_follows
-from tinyllm.errors import GrammarError
 from tinyllm.grammar import network
 from tinyllm.grammar.expression import (
     EMPTY_TEXT,

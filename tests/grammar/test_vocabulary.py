@@ -65,12 +65,14 @@ def found_in_parts(machine: Pushdown, vocabulary: Vocabulary, state: State) -> s
     tokens, nodes = set[int](), None
     dfa, frame = state
     while True:
-        counts = frame.pending[1:3] if frame else (0, 0)
-        found = vocabulary.walk(machine, machine.alone(dfa, *counts), nodes)
-        tokens |= set(found.token.tolist())
+        min_left, max_left = frame.pending[1:3] if frame else (0, 0)
+        found = vocabulary.walk(machine, State(dfa, machine.ground), nodes)
+        legal = [n <= max_left for n in found.ticks.tolist()]
+        tokens |= set(found.token[legal].tolist())
         if frame is None:
             return tokens
-        nodes, dfa, frame = found.exits, frame.state, frame.below
+        may_leave = [min_left <= n <= max_left for n in found.exit_ticks.tolist()]
+        nodes, dfa, frame = found.exits[may_leave], frame.state, frame.below
 
 
 def byte_by_byte(machine: Pushdown, vocabulary: Vocabulary, state: State) -> Legal:
@@ -172,18 +174,19 @@ def equal_single_steps(rules: Rules, letters: bytes, longest: int) -> int:
     """Read all texts up to a length at once; return how many of those were legal."""
     single, many = Pushdown(rules, letters, letters), Pushdown(rules, letters, letters)
     steps, texts, n_legal = module._Steps(many, many.start), [b""], 0
-    number = np.ones(1, np.int64)
+    live = module._Live(*np.array([[0], [1], [0]]))
     for _ in range(longest):
         parent = np.repeat(np.arange(len(texts)), len(letters))
         texts = [text + bytes((letter,)) for text in texts for letter in letters]
         data = np.array([text[-1] for text in texts], np.uint8)
-        number = steps.step(number[parent], data)
-        dead = [after(single, text) is None for text in texts]
-        assert (number == 0).tolist() == dead
-        live = np.flatnonzero(number)
-        number, texts = number[live], [texts[i] for i in live.tolist()]
+        places = np.arange(len(texts))
+        reading = module._Live(places, live.number[parent], live.ticks[parent])
+        live = steps.read(reading, data)
+        legal = [i for i, text in enumerate(texts) if after(single, text) is not None]
+        assert live.node.tolist() == legal
+        texts = [texts[i] for i in legal]
         for i, text in enumerate(texts):
-            state = steps.states[number[i]]
+            state = steps.states[live.number[i]]
             expected = after(single, text)
             assert expected is not None
             assert many.may_end(state) == single.may_end(expected), text
@@ -223,10 +226,8 @@ def test_alone_a_walk_stays_above_its_beginning() -> None:
     )
     state = after(machine, b"ab")
     assert state is not None
-    alone = machine.alone(state.dfa, 0, 0)
+    alone = State(state.dfa, machine.ground)
     assert machine.next(alone, ord("c")) is None
-    assert machine.leaves(alone)
-    assert not machine.leaves(state)
     assert machine.next(state, ord("c")) == after(machine, b"abc")
 
 

@@ -17,11 +17,12 @@ from tinyllm.errors import GrammarError
 from tinyllm.grammar.completion import Completion
 from tinyllm.grammar.explain import Explanation, explain, explain_empty
 from tinyllm.grammar.expression import Rules
-from tinyllm.grammar.network import FAR
 from tinyllm.grammar.pushdown import Frame, Pushdown, State
-from tinyllm.grammar.vocabulary import Ints, Vocabulary
+from tinyllm.grammar.states import DFAState
+from tinyllm.grammar.vocabulary import Found, Ints, Vocabulary
 
 MAX_MASKS = 512  # remembered; each takes one byte a token
+MAX_WALKS = 8  # remembered inside counted repetitions; 16 bytes a token or more
 
 Mask = npt.NDArray[np.bool_]
 
@@ -55,6 +56,7 @@ class TokenGrammar:
         self.machine = Pushdown(rules, vocabulary.alphabet, vocabulary.alone)
         self._completion = Completion(self.machine, vocabulary)
         self._rows: dict[State, _Row] = {}
+        self._walks: dict[DFAState, Found] = {}
         self._parts: dict[tuple[Any, ...], _Part] = {}
         start = self.machine.start
         if start.dfa is self.machine.dead or not self._is_live(start):
@@ -155,9 +157,7 @@ class TokenGrammar:
         if row is None:
             self._check(state)
             row = self._make_row(state)
-            if len(self._rows) >= MAX_MASKS:
-                self._rows.pop(next(iter(self._rows)))
-            self._rows[state] = row
+            _remember(self._rows, state, row, MAX_MASKS)
         return row
 
     def _make_row(self, state: State) -> _Row:
@@ -181,29 +181,34 @@ class TokenGrammar:
             dfa, frame = frame.state, frame.below
 
     def _left(self, frame: Frame | None) -> tuple[int, int]:
-        """Return how often a body is to be read again, FAR if no token gets so far."""
+        """Return how often a body must and may begin again, as far as tokens reach."""
         if frame is None:
             return 0, 0
         longest, (_, min_left, max_left, _) = self.vocabulary.longest, frame.pending
-        return (
-            FAR if min_left >= longest else min_left,
-            FAR if max_left >= longest else max_left,
-        )
+        return min(min_left, longest), min(max_left, longest)
 
     def _part(self, key: tuple[Any, ...], above: _Part | None) -> _Part:
         part = self._parts.get(key)
         if part is None:
             dfa, min_left, max_left = key[-3:]
-            state = self.machine.alone(dfa, min_left, max_left)
-            nodes = above.exits if above else None
-            found = self.vocabulary.walk(self.machine, state, nodes)
+            found = self._walk(dfa, above.exits if above else None)
             size = self.vocabulary.size
             mask = above.mask.copy() if above else np.zeros(size, np.bool_)  # (V,)
-            mask[found.token] = True
-            if len(self._parts) >= MAX_MASKS:
-                self._parts.pop(next(iter(self._parts)))
-            part = self._parts[key] = _Part(mask, found.exits)
+            mask[found.token[found.ticks <= max_left]] = True
+            ticks = found.exit_ticks
+            exits = found.exits[(min_left <= ticks) & (ticks <= max_left)]
+            part = _remember(self._parts, key, _Part(mask, exits), MAX_MASKS)
         return part
+
+    def _walk(self, dfa: DFAState, nodes: Ints | None) -> Found:
+        """Return the tokens of one level; one walk serves all counts of a body."""
+        found = self._walks.get(dfa) if nodes is None else None
+        if found is None:
+            state = State(dfa, self.machine.ground)
+            found = self.vocabulary.walk(self.machine, state, nodes)
+            if nodes is None and found.ticks.any():
+                _remember(self._walks, dfa, found, MAX_WALKS)
+        return found
 
     def _one_by_one(self, state: State) -> Mask:
         """Return the same where a token may lead to where no token goes on."""
@@ -220,3 +225,11 @@ class TokenGrammar:
                 f"{state!r:.80} is not a state of this grammar: use what start() and "
                 "advance() return"
             )
+
+
+def _remember(known: dict[Any, Any], key: Any, value: Any, limit: int) -> Any:
+    """Return the value, which is now among the `limit` that are remembered."""
+    if len(known) >= limit:
+        del known[next(iter(known))]
+    known[key] = value
+    return value

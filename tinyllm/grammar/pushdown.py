@@ -14,6 +14,7 @@ from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 from tinyllm.grammar.expression import Rules
+from tinyllm.grammar.network import FAR
 from tinyllm.grammar.states import DFAState, Move, Pending, States, fewer
 
 
@@ -51,6 +52,7 @@ class Pushdown(States):
             WeakValueDictionary()
         )
         self.start = State(self.first)
+        self.ground = Frame(Pending(self.dead, 0, FAR - 1, 0), None)
 
     def next(self, state: State, byte: int) -> State | None:
         """Return the state after one byte, None where it is illegal."""
@@ -73,15 +75,17 @@ class Pushdown(States):
             if self._allows(move, frame)
         )
 
-    def loop(self, state: State) -> frozenset[int]:
-        """Return the bytes that leave a state as it is."""
-        dfa, frame = state
-        steady = frame is not None and self._after(Move(dfa, (), True), frame) == state
-        return frozenset(
-            byte
-            for byte, (target, calls, again) in self.moves(dfa).items()
-            if target is dfa and not calls and (steady or not again)
-        )
+    def loop(self, state: State) -> tuple[frozenset[int], bool]:
+        """Return many bytes that lead from a state to itself, but for what is counted.
+
+        The bool says whether each of them begins the body of a repetition again.
+        """
+        loops: tuple[list[int], list[int]] = [], []
+        for byte, (target, calls, again) in self.moves(state.dfa).items():
+            if target is state.dfa and not calls:
+                loops[again].append(byte)
+        again = len(loops[1]) > len(loops[0]) and state.frame is self.ground
+        return frozenset(loops[again]), again
 
     def accepts(self, data: bytes) -> bool:
         """Return whether these bytes are a whole text."""
@@ -90,22 +94,22 @@ class Pushdown(States):
             state = state and self.next(state, byte)
         return state is not None and self.may_end(state)
 
-    def alone(self, dfa: DFAState, min_left: int, max_left: int) -> State:
-        """Return a DFA state on top of a stack that is not known: a call of any kind.
+    def grounded(self, state: State) -> tuple[State, int]:
+        """Return the state with its stack on the ground, and what was counted there.
 
-        Whatever returns from there is a dead end.
+        A state on the ground does not know what it returns to, nor a bound: it counts
+        how often the body of its repetition begins again.
         """
-        return State(dfa, self.frame(Pending(self.dead, min_left, max_left, 0), None))
-
-    def leaves(self, state: State) -> bool:
-        """Return whether a state made with `alone` may return to the unknown stack."""
-        frame = state.frame
-        return (
-            frame is not None
-            and frame.state is self.dead
-            and state.dfa.final
-            and not frame.pending.min_left
-        )
+        above, frame = list[Pending](), state.frame
+        while frame is not None and frame.below is not None:
+            above.append(frame.pending)
+            frame = frame.below
+        if frame is None or frame is self.ground or frame.state is not self.dead:
+            return state, 0
+        stack: Frame | None = self.ground
+        for pending in reversed(above):
+            stack = self.frame(pending, stack)
+        return State(state.dfa, stack), 1
 
     def knows(self, state: State) -> bool:
         """Return whether a state is one of this machine, and not the dead one."""

@@ -47,14 +47,26 @@ class Tokenizer(Protocol):
 class Found(NamedTuple):
     """Legal tokens of a state (N,), and by number (N,) the states to which they lead.
 
-    `exits` are the prefixes after which the rule of that state can have ended: the
-    caller's state decides what follows them.
+    `exits` (M,) are the trie nodes after which the rule of that state may have ended:
+    the caller's state decides what follows them. `ticks` (N,) and `exit_ticks` (M,) say
+    how often the body of a counted repetition, of which the walk began inside, has
+    begun again on the way.
     """
 
     token: Ints
     number: Ints
+    ticks: Ints
     exits: Ints
+    exit_ticks: Ints
     states: list[State]
+
+
+class _Live(NamedTuple):
+    """Trie nodes, the number of a state for each, and its ticks (all (N,))."""
+
+    node: Ints
+    number: Ints
+    ticks: Ints
 
 
 class _Steps:
@@ -62,14 +74,17 @@ class _Steps:
 
     def __init__(self, machine: Pushdown, start: State) -> None:
         self.machine = machine
-        self.states = [State(machine.dead), start]
-        self._numbers = {start: 1}
+        self.states = [State(machine.dead)]
+        self._numbers: dict[State, int] = {}
+        self._grounded = start.frame is machine.ground
         self._after = np.full((8, 256), -1, np.int64)  # -1 until it is asked for
+        self._ticked = np.zeros((8, 256), np.int64)
         self.exits = np.zeros(8, np.bool_)
-        self.exits[1] = machine.leaves(start)
+        self._add(start)
 
-    def step(self, number: Ints, data: npt.NDArray[np.uint8]) -> Ints:
-        """Return the states after a byte each, 0 where it is illegal: all (N,)."""
+    def read(self, live: _Live, data: npt.NDArray[np.uint8]) -> _Live:
+        """Return what is still alive after a byte each (N,)."""
+        node, number, ticks = live
         after = self._after[number, data]  # (N,)
         if (new := np.flatnonzero(after < 0)).size:
             pairs = np.zeros(256 * len(self.states), np.bool_)
@@ -77,30 +92,34 @@ class _Steps:
             for pair in np.flatnonzero(pairs).tolist():
                 self.one(*divmod(pair, 256))
             after = self._after[number, data]
-        return after
+        ticks = ticks + self._ticked[number, data]
+        alive = np.flatnonzero(after)
+        return _Live(node[alive], after[alive], ticks[alive])
 
-    def one(self, number: int, byte: int) -> int:
-        """Return the state after one byte, 0 where it is illegal."""
-        state = self.machine.next(self.states[number], byte)
+    def one(self, number: int, byte: int) -> tuple[int, int]:
+        """Return the state after one byte, 0 where it is illegal, and the ticks."""
+        state, ticks = self.machine.next(self.states[number], byte), 0
+        if state is not None and self._grounded:
+            state, ticks = self.machine.grounded(state)
         after = 0 if state is None else self._numbers.get(state) or self._add(state)
-        self._after[number, byte] = after
-        return after
+        self._after[number, byte], self._ticked[number, byte] = after, ticks
+        return after, ticks
 
     def _add(self, state: State) -> int:
         number = self._numbers[state] = len(self.states)
         self.states.append(state)
         if number == len(self.exits):
-            unknown = np.full_like(self._after, -1)
+            unknown, zeros = np.full_like(self._after, -1), np.zeros_like(self._ticked)
             self._after = np.concatenate((self._after, unknown))
+            self._ticked = np.concatenate((self._ticked, zeros))
             self.exits = np.concatenate((self.exits, np.zeros_like(self.exits)))
-        self.exits[number] = self.machine.leaves(state)
+        self.exits[number] = state.frame is self.machine.ground and state.dfa.final
         return number
 
 
 class _Loop(NamedTuple):
-    """Tokens and prefixes of some bytes alone, and the prefixes one byte beyond."""
+    """The prefixes of some bytes alone, and those one byte beyond."""
 
-    tokens: Ints
     inside: Ints
     border: Ints
 
@@ -137,48 +156,68 @@ class Vocabulary:
         nodes (N,): the prefixes that have been read already, by default the empty one.
         """
         steps = _Steps(machine, state)
-        if nodes is not None:
-            return self._walk_from(steps, nodes)
         legal = machine.legal_bytes(state)
-        if len(legal) <= FEW and (found := self._walk_one_by_one(steps, legal)):
-            return found
-        loop = machine.loop(state) & legal
+        if nodes is None:
+            live = self._walk(steps, state, legal)
+        else:
+            live = self._from(steps, nodes, legal)
+        place, token = _spread(
+            self._first_token[live.node], self._n_tokens[live.node]
+        )  # (N,)
+        leaves = np.flatnonzero(steps.exits[live.number])  # (M,)
+        return Found(
+            self._tokens[token],
+            live.number[place],
+            live.ticks[place],
+            live.node[leaves],
+            live.ticks[leaves],
+            steps.states,
+        )
+
+    def _walk(self, steps: _Steps, state: State, legal: frozenset[int]) -> _Live:
+        """Return the prefixes that are alive, in the way that is quickest."""
+        if len(legal) <= FEW and (live := self._one_by_one(steps, legal)):
+            return live
+        loop, tick = steps.machine.loop(state)
         if len(loop) < MOST:
-            return self._walk_from(steps, np.zeros(1, np.int64))
-        return self._walk_around(steps, self._loop_of(loop))
+            return self._from(steps, np.zeros(1, np.int64), legal)
+        inside, border = self._loop_of(loop)
+        first = _Live(inside, np.ones_like(inside), self._depth[inside] * tick)
+        before = (self._depth[border] - 1) * tick
+        return self._levels(steps, first, _Live(border, np.ones_like(border), before))
 
-    def _walk_from(self, steps: _Steps, node: Ints) -> Found:
-        """Return the tokens that go on from prefixes (N,), all in the first state."""
-        first = Found(*_nothing(), node if steps.exits[1] else node[:0], steps.states)
-        parent, child = _spread(self._first_child[node], self._n_children[node])
-        return self._levels(steps, np.ones_like(parent), child, first)
+    def _from(self, steps: _Steps, node: Ints, legal: frozenset[int]) -> _Live:
+        """Return what is alive of the prefixes that go on from some, in state 1."""
+        first = _Live(node, np.ones_like(node), np.zeros_like(node))
+        if len(legal) > FEW or len(node) < MANY:
+            return self._levels(steps, first, self._below(first))
+        begun = np.zeros(len(self._byte), np.bool_)  # (nodes,)
+        begun[node] = True
+        child = np.concatenate([self._with_byte[byte] for byte in legal] or [node[:0]])
+        child = child[begun[self._parent[child]]]
+        reading = _Live(child, np.ones_like(child), np.zeros_like(child))
+        return self._levels(steps, first, reading)
 
-    def _walk_around(self, steps: _Steps, loop: _Loop) -> Found:
-        """Return the tokens from a state in which many bytes change nothing."""
-        exits = loop.inside if steps.exits[1] else loop.inside[:0]
-        first = Found(loop.tokens, np.ones_like(loop.tokens), exits, steps.states)
-        return self._levels(steps, np.ones_like(loop.border), loop.border, first)
+    def _levels(self, steps: _Steps, first: _Live, reading: _Live) -> _Live:
+        """Return the first ones and what is alive of the others, level by level.
 
-    def _levels(self, steps: _Steps, number: Ints, node: Ints, first: Found) -> Found:
-        """Return what was found first, and all from nodes (N,) on, level by level.
-
-        number (N,): the states before the bytes of these nodes.
+        reading: nodes whose bytes are to be read, with the states before these.
         """
-        parts = [first[:3]]
-        while len(node):
-            number = steps.step(number, self._byte[node])
-            live = np.flatnonzero(number)
-            node, number = node[live], number[live]
-            place, token = _spread(self._first_token[node], self._n_tokens[node])
-            exits = node[steps.exits[number]]
-            parts.append((self._tokens[token], number[place], exits))
-            parent, node = _spread(self._first_child[node], self._n_children[node])
-            number = number[parent]
-        token, number, exits = map(np.concatenate, zip(*parts, strict=True))
-        return Found(token, number, exits, steps.states)
+        parts = [first]
+        while len(reading.node):
+            parts.append(steps.read(reading, self._byte[reading.node]))
+            reading = self._below(parts[-1])
+        return _Live(*map(np.concatenate, zip(*parts, strict=True)))
+
+    def _below(self, live: _Live) -> _Live:
+        """Return the children of nodes, with the states of their parents."""
+        parent, child = _spread(
+            self._first_child[live.node], self._n_children[live.node]
+        )
+        return _Live(child, live.number[parent], live.ticks[parent])
 
     def _loop_of(self, loop: frozenset[int]) -> _Loop:
-        """The prefixes and tokens of these bytes alone, remembered for a few sets."""
+        """Return the prefixes of these bytes alone, remembered for a few sets."""
         if loop not in self._loops:
             if len(self._loops) >= MAX_LOOPS:
                 del self._loops[next(iter(self._loops))]
@@ -188,32 +227,25 @@ class Vocabulary:
             for level in self._levels_of_nodes:
                 inside[level] = inside[self._parent[level]] & legal[self._byte[level]]
             border = np.flatnonzero(inside[self._parent] & ~inside)
-            tokens = self._tokens[inside[self._node_of_token]]
-            self._loops[loop] = _Loop(tokens, np.flatnonzero(inside), border)
+            self._loops[loop] = _Loop(np.flatnonzero(inside), border)
         return self._loops[loop]
 
-    def _walk_one_by_one(self, steps: _Steps, legal: frozenset[int]) -> Found | None:
+    def _one_by_one(self, steps: _Steps, legal: frozenset[int]) -> _Live | None:
         """Return the same in plain Python, quicker for few prefixes; None for many."""
-        found, exits = list[tuple[int, int]](), list[int]()
-        children = [self._roots[byte] for byte in legal if byte in self._roots]
-        work: list[tuple[int, int, Sequence[int]]] = [(0, 1, children)]
-        n_seen = 0
-        while work and n_seen < MANY:
-            node, number, nodes = work.pop()
-            if steps.exits[number]:
-                exits.append(node)
+        live, n_seen = [(0, 1, 0)], 0
+        nodes: Sequence[int] = [self._roots[b] for b in legal if b in self._roots]
+        for node, number, ticks in live:  # grows while it is walked
+            if node:
+                begin = self._children[node]
+                nodes = range(begin, begin + self._child_counts[node])
             n_seen += len(nodes)
+            if n_seen >= MANY:
+                return None
             for child in nodes:
-                after = steps.one(number, self._bytes[child])
+                after, tick = steps.one(number, self._bytes[child])
                 if after:
-                    begin = self._children[child]
-                    below = range(begin, begin + self._child_counts[child])
-                    work.append((child, after, below))
-                    found += [(token, after) for token in self._at.get(child, ())]
-        if work:
-            return None
-        columns = np.array(found, np.int64).reshape(-1, 2).T  # (2, N)
-        return Found(columns[0], columns[1], np.array(exits, np.int64), steps.states)
+                    live.append((child, after, ticks + tick))
+        return _Live(*np.array(live, np.int64).T)
 
     def _order(self, token_id: int) -> bytes:
         return self.token_bytes[token_id]
@@ -242,22 +274,17 @@ class Vocabulary:
         self._n_children, self._first_child = _groups(parents, n_nodes, first=1)
         self._n_tokens, self._first_token = _groups([ends], n_nodes, first=0)
         self._parent = np.concatenate([np.zeros(1, np.int64), *parents])  # (nodes,)
-        self._node_of_token = ends[order]  # (V,)
+        sizes = [1, *(level.stop - level.start for level in self._levels_of_nodes)]
+        self._depth = np.repeat(np.arange(len(sizes)), sizes)  # (nodes,)
+        by_byte = 1 + np.argsort(self._byte[1:], kind="stable")  # all but the root
+        ends = np.searchsorted(self._byte[by_byte], np.arange(1, 256))
+        self._with_byte = np.split(by_byte, ends)  # 256 arrays of nodes
         self._loops: dict[frozenset[int], _Loop] = {}
         # the same as lists, for walks that are too short for numpy
         self._bytes = self._byte.tolist()
         self._children = self._first_child.tolist()
         self._child_counts = self._n_children.tolist()
         self._roots = {self._bytes[i]: i for i in range(1, 1 + self._child_counts[0])}
-        self._at: dict[int, list[int]] = {}
-        for token, end in zip(
-            self._tokens.tolist(), self._node_of_token.tolist(), strict=True
-        ):
-            self._at.setdefault(end, []).append(token)
-
-
-def _nothing() -> tuple[Ints, Ints]:
-    return np.zeros(0, np.int64), np.zeros(0, np.int64)
 
 
 def _shared_prefix(spellings: list[bytes]) -> Ints:
