@@ -112,8 +112,8 @@ def step(rounds: int) -> None:
         session.feed([7] * 200)
         model, cache = lm.model, session.cache
 
-        def through(session=session) -> None:
-            session.extend([7])
+        def through(lm=lm, session=session) -> None:
+            lm.decode(session, 7)
             session.cache.length = 200
 
         def without(model=model, cache=cache) -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tinyllm.engine import NumpyEngine
 from tinyllm.model.config import Config, weight_shapes
 from tinyllm.model.transformer import Model
+from tinyllm.numpy_engine import NumpyEngine
 from tinyllm.text.bpe import BPE
 
 TINY = Config(

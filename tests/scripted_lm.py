@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tinyllm.engine import NumpyEngine
 from tinyllm.errors import ContextFullError
 from tinyllm.model.config import Config
 from tinyllm.model.transformer import Model
+from tinyllm.numpy_engine import NumpyEngine
 
 PAD, BOS, EOS = 0, 1, 2
 MERGES = (b"\n\n", b"}\n", b"a\nb", b': "', b": ", b"ab", b"41", b"},", b'"}')
@@ -63,7 +63,6 @@ class ScriptedSession:
 
     def __init__(self, lines: list[list[int]], n_ctx: int) -> None:
         self.lines, self.n_ctx = lines, n_ctx
-        self.eos_ids = ByteTokenizer.eos_ids
         self.token_ids: list[int] = []
         self.trace: list[tuple[str, int, int]] = []
         self.forwarded = self.reused = 0
@@ -74,7 +73,7 @@ class ScriptedSession:
         return len(self.token_ids)
 
     @property
-    def room(self) -> int:
+    def n_free(self) -> int:
         return self.n_ctx - self.length
 
     def last(self, n: int) -> list[int]:
@@ -122,6 +121,15 @@ class ScriptedLM:
 
     def session(self) -> ScriptedSession:
         return self.only
+
+    def tokenize(self, text: str) -> list[int]:
+        return self.tokenizer.encode(text)
+
+    def prefill(self, session: ScriptedSession, token_ids: Sequence[int]) -> np.ndarray:
+        return session.feed(token_ids)
+
+    def decode(self, session: ScriptedSession, token_id: int) -> np.ndarray:
+        return session.extend([token_id])
 
 
 def untrained_lm(n_ctx: int = 512) -> NumpyEngine:

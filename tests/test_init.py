@@ -16,16 +16,33 @@ def loaded_after(statement: str) -> set[str]:
 
 
 def test_importing_the_package_imports_nothing_heavy():
-    assert not loaded_after("import tinyllm") & {"numpy", "regex", "tinyllm.engine"}
+    assert not loaded_after("import tinyllm") & {
+        "numpy",
+        "regex",
+        "tinyllm.numpy_engine",
+    }
 
 
 def test_a_public_name_is_imported_when_it_is_used():
-    assert "tinyllm.engine" in loaded_after("import tinyllm; tinyllm.load")
+    assert "tinyllm.numpy_engine" in loaded_after("import tinyllm; tinyllm.load")
 
 
 def test_importing_the_engine_imports_neither_pictures_nor_widgets():
     heavy = {"matplotlib", "ipywidgets", "threadpoolctl", "safetensors"}
-    assert not loaded_after("import tinyllm.engine") & heavy
+    assert not loaded_after("import tinyllm.numpy_engine") & heavy
+
+
+def test_the_protocols_import_nothing_of_the_package():
+    found = {
+        name for name in loaded_after("import tinyllm.engine") if "tinyllm" in name
+    }
+    assert found == {"tinyllm", "tinyllm.engine", "tinyllm.version"}
+
+
+def test_verify_is_a_function_and_a_package_in_whatever_order_it_is_imported():
+    call = "assert tinyllm.verify(tinyllm.load('toy'), 'abc') == 0"
+    for first in ("", "import tinyllm.verify.warm_cold", "from tinyllm import verify"):
+        loaded_after(f"import tinyllm\n{first}\n{call}\ntinyllm.verify.equivalence")
 
 
 def test_every_public_name_is_there():

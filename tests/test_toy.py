@@ -1,80 +1,74 @@
-"""An engine that a reader can check by hand, and all that stands above engines."""
+"""The toy: no arguments, no file, one head, and everything above runs on it."""
 
 from __future__ import annotations
+
+import socket
 
 import numpy as np
 import pytest
 
-from tinyllm.engine import Engine
-from tinyllm.errors import ContextFullError, InvalidTokenError, TokenizationError
-from tinyllm.model.cache import KVCache
-from tinyllm.toy import BOS, EOS, ToyEngine, ToyModel
+import tinyllm
+from tinyllm.errors import TokenizationError
+from tinyllm.models import find, open
+from tinyllm.toy import BOS, EOS, ToyEngine, WordTokenizer
 
-TEXT = "the cat saw the dog and the dog ran"
+LOGITS = [
+    0.244,
+    -0.362,
+    -0.598,
+]  # after "the cat saw the dog", as numpy drew the weights
 
 
 @pytest.fixture(scope="module")
 def lm():
-    return ToyEngine(TEXT, n_ctx=16)
+    return ToyEngine()
 
 
-def test_a_logit_is_how_often_a_word_followed(lm):
-    the, cat, _, dog = lm.tokenize("the cat saw dog")
-    logits = lm.prefill(lm.session(), [BOS, the])
-    assert logits.dtype == np.float32
-    assert logits[[cat, dog]].tolist() == [1, 2]
-    assert logits.sum() == 3
-    assert lm.model.forward([BOS])[0, the] == 1
-    assert lm.model.forward(lm.tokenize("ran"))[0, EOS] == 1
+def test_it_needs_no_file(monkeypatch):
+    def none(*_, **__):
+        raise AssertionError("the toy looked for a file")
+
+    for module, name in ((find, "find"), (open, "open_model"), (socket, "socket")):
+        monkeypatch.setattr(module, name, none)
+    assert tinyllm.load("toy").generate("the cat", max_new_tokens=3).token_ids
 
 
-def test_words_are_tokens_and_white_space_parts_them(lm):
-    assert lm.tokenize("the\n\tdog  ") == lm.tokenize("the dog")
-    assert lm.detokenize(lm.tokenize(" the  dog ")) == "the dog"
-    assert lm.tokenize("") == []
-    with pytest.raises(TokenizationError, match="'mouse'"):
-        lm.tokenize("the mouse")
+def test_its_weights_are_always_the_same(lm):
+    ids = [BOS, *lm.tokenize("the cat saw the dog")]
+    logits = lm.prefill(lm.session(), ids)
+    assert np.array_equal(logits, ToyEngine().model.forward(ids)[-1])
+    assert logits[:3].tolist() == pytest.approx(LOGITS, abs=1e-3)
+    assert lm.config.n_heads == lm.config.n_layers == 1
+
+
+def test_its_attention_looks_at_order_and_distance(lm):
+    """What a bug in positions would change: else it could not be noticed on the toy."""
+    a, b = lm.tokenize(" cat dog")
+    one = lm.score(lm.session(), [BOS, a, b, a])[-1]
+    other = lm.score(lm.session(), [BOS, b, a, a])[-1]
+    assert np.abs(one - other).max() > 0.05
+
+
+def test_words_are_tokens_and_everything_else_is_bytes(lm):
+    contents = [lm.tokenizer.token_bytes(i) for i in lm.tokenize("a the cat, ü")]
+    assert contents == [b"a", b" the", b" cat", b",", b" ", b"\xc3", b"\xbc"]
+    assert lm.tokenizer.vocab_size == 2 + 256 + 19
+    assert (lm.tokenizer.bos_id, lm.tokenizer.eos_ids) == (BOS, {EOS})
     with pytest.raises(TokenizationError):
         lm.tokenize(None)
-    with pytest.raises(InvalidTokenError):
-        lm.detokenize([99])
 
 
-def test_a_session_on_it_counts_rewinds_and_forks_like_any_other(lm):
-    ids = [BOS, *lm.tokenize("the cat saw")]
-    session = lm.session()
-    session.feed(ids)
-    again = session.feed(ids)
-    assert np.array_equal(again, lm.model.forward(ids)[-1])
-    assert (session.forwarded, session.reused, session.rewound) == (5, 3, 1)
-    fork = session.fork()
-    fork.extend(lm.tokenize("the"))
-    assert (fork.length, session.length) == (5, 4)
-    with pytest.raises(ContextFullError, match="16"):
-        session.extend([2] * 13)
+def test_of_two_words_the_longer_is_taken():
+    tokenizer = WordTokenizer(["ab", "abc", "c\n"])
+    ids = tokenizer.encode("abcabc\n\x00")
+    assert [tokenizer.token_bytes(i) for i in ids] == [b"abc", b"abc", b"\n", b"\0"]
 
 
-def test_it_generates_and_ends_at_eos(lm):
-    assert lm.generate("the cat", max_new_tokens=3).text == " saw the dog"
-    ended = lm.generate("dog ran")
-    assert (ended.text, ended.stop_reason) == ("", "eos")
-    assert lm.generate("the", temperature=1.0, seed=1).token_ids
-
-
-def test_an_embedding_counts_words_without_their_order(lm):
-    assert np.array_equal(lm.embed("cat dog"), lm.embed("dog cat"))
-    assert np.isclose(np.linalg.norm(lm.embed("the cat")), 1)
-    assert not np.allclose(lm.embed("cat"), lm.embed("dog"))
-
-
-def test_another_models_cache_is_refused_by_it(lm):
-    cache = KVCache(lm.config)
-    lm.model.forward([BOS], cache)
-    other = ToyModel(lm.model.table, n_ctx=16)
-    with pytest.raises(Exception, match="another model"):
-        other.forward([BOS], cache)
-
-
-def test_it_is_an_engine_and_says_so(lm):
-    engine: Engine = lm
-    assert repr(engine) == "ToyEngine('toy', exact)"
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_every_call_of_an_agent_on_it_parses(lm, temperature):
+    agent = tinyllm.Agent(lm, max_steps=3, temperature=temperature)
+    for task in ("What is 4871 * 209?", "Read notes.txt.", "Say hello."):
+        trace = agent.run(task)
+        assert trace.steps
+        assert all(step.tool in agent.backend.tools for step in trace.steps)
+    assert agent.backend.calls == agent.backend.parsed >= 3

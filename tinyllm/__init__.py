@@ -15,15 +15,17 @@ if TYPE_CHECKING:
     from tinyllm import grammar as grammar
     from tinyllm.agent import tools as tools
     from tinyllm.agent.loop import Agent as Agent
-    from tinyllm.engine import load as load
+    from tinyllm.numpy_engine import load as load
+    from tinyllm.verify.equivalence import verify as verify
 
-__all__ = ["Agent", "__version__", "grammar", "load", "tools"]
+__all__ = ["Agent", "__version__", "grammar", "load", "tools", "verify"]
 
 _WHERE = {
-    "load": ("tinyllm.engine", "load"),
+    "load": ("tinyllm.numpy_engine", "load"),
     "Agent": ("tinyllm.agent.loop", "Agent"),
     "tools": ("tinyllm.agent.tools", None),
     "grammar": ("tinyllm.grammar", None),
+    "verify": ("tinyllm.verify", None),
 }
 
 

@@ -1,52 +1,66 @@
-"""The narrow waist: `Engine`, what everything above needs of a model, and `load`.
+"""The narrow waist: what everything above asks of a model, and how text becomes ids.
 
-`NumpyEngine` is the one that computes; `tinyllm.toy` has one that needs no checkpoint.
+Public: Tokens, Tokenizer, Engine. Sampling, grammar, agent and verifier talk to an
+`Engine` and never see what computes it: `tinyllm.numpy_engine` has the one that does,
+`tinyllm.toy` one that needs no file.
+
+The first module to read. Next: `numpy_engine`.
 """
 
 from __future__ import annotations
 
-import math
-import os
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from tinyllm.decode.generate import Generation, generate
-from tinyllm.decode.session import Forward, Session
-from tinyllm.errors import InferenceError, UsageError
-from tinyllm.model.config import Config
-from tinyllm.model.layers import Array
-from tinyllm.models.find import find
-from tinyllm.models.open import open_model
-from tinyllm.text.start import after_bos
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from tinyllm.decode.session import Session
+
+Array = NDArray[np.float32]
 
 
-class Tokenizer(Protocol):
-    """Text to token ids and back; special ids are never spelled by a text."""
+class Tokens(Protocol):
+    """A vocabulary: the bytes of each id. This is all that a grammar needs."""
 
     vocab_size: int
+    eos_ids: frozenset[int]  # the ids that end a text
+    special_ids: frozenset[int]  # the ids without text, those of `eos_ids` among them
+
+    def token_bytes(self, token_id: int, /) -> bytes:
+        """Return the bytes of one id: none for a special id."""
+
+
+class Tokenizer(Tokens, Protocol):
+    """Text to token ids and back; no text is ever encoded to a special id."""
+
     bos_id: int
-    add_bos: bool
-    dummy_prefix: bool
-    eos_ids: frozenset[int]
-    special_ids: frozenset[int]
+    add_bos: bool  # whether the model expects bos at the beginning of a text
+    dummy_prefix: bool  # whether a text is encoded after a space of its own
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of a text."""
+        """Return the ids of a text, without bos."""
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of ids."""
 
-    def token_bytes(self, token_id: int) -> bytes:
-        """Return the bytes of one id: none for a special id."""
-
 
 class Engine(Protocol):
-    """What the layers above ask of a model, whatever computes it."""
+    """A model with its tokenizer; a session is one text and what was computed for it.
+
+    Logits are float32. An engine raises TokenizationError, InvalidTokenError,
+    PromptTooShortError, ContextFullError, CacheError or another InferenceError, and
+    after each of them the session is as it was.
+    """
 
     @property
     def tokenizer(self) -> Tokenizer:
         """Return the tokenizer."""
+
+    @property
+    def exact(self) -> bool:
+        """Return whether a row has the same bits whatever is forwarded with it."""
 
     def tokenize(self, text: str) -> list[int]:
         """Return the ids of a text, without bos."""
@@ -58,95 +72,13 @@ class Engine(Protocol):
         """Return a new, empty session."""
 
     def prefill(self, session: Session, token_ids: Sequence[int]) -> Array:
-        """Append ids to a session; return logits (V,) after the last."""
+        """Return logits (V,) after the last id of a whole text; forward what is new."""
 
     def decode(self, session: Session, token_id: int) -> Array:
-        """Append one id to a session; return logits (V,) after it."""
+        """Return logits (V,) after one more id."""
 
-    def embed(self, text: str) -> Array:
-        """Return a vector (D,) of length 1 for a text."""
+    def score(self, session: Session, token_ids: Sequence[int]) -> Array:
+        """Return logits (T, V) after each id that `prefill` would forward."""
 
-
-class NumpyEngine:
-    """A model and its tokenizer, computed by numpy on this machine."""
-
-    def __init__(
-        self, model: Forward, tokenizer: Tokenizer, name: str = "model"
-    ) -> None:
-        self.model = model
-        self.tokenizer = tokenizer
-        self.name = name
-
-    def __repr__(self) -> str:
-        mode = "exact" if self.model.exact else "fast"
-        return f"{type(self).__name__}({self.name!r}, {mode})"
-
-    @property
-    def config(self) -> Config:
-        """Return the sizes of the model."""
-        return self.model.config
-
-    def tokenize(self, text: str) -> list[int]:
-        """Return the ids of a text, without bos; TokenizationError."""
-        return self.tokenizer.encode(text)
-
-    def detokenize(self, token_ids: Sequence[int]) -> str:
-        """Return the text of ids; InvalidTokenError."""
-        return self.tokenizer.decode(token_ids)
-
-    def session(self) -> Session:
-        """Return a new, empty session on this model."""
-        return Session(self.model, self.tokenizer.eos_ids)
-
-    def prefill(self, session: Session, token_ids: Sequence[int]) -> Array:
-        """Append ids to a session; return logits (V,) after the last.
-
-        Raises InvalidTokenError, PromptTooShortError or ContextFullError, and then the
-        session is as it was; InferenceError for a session of another model.
-        """
-        if session.model is not self.model:
-            raise InferenceError(
-                f"the session is of another model than {self!r}: use its own engine, "
-                "or begin one with engine.session()"
-            )
-        return session.extend(token_ids)
-
-    def decode(self, session: Session, token_id: int) -> Array:
-        """Append one id to a session; return logits (V,) after it; see `prefill`."""
-        return self.prefill(session, [token_id])
-
-    def embed(self, text: str) -> Array:
-        """Return the mean state over the text's tokens (D,), scaled to length 1.
-
-        Where the model's texts begin with bos, its own state counts too.
-        """
-        ids = after_bos(self.tokenizer, self.tokenizer.encode(text))
-        mean: Array = self.model.hidden(ids).mean(axis=0)  # (D,)
-        mean /= max(math.sqrt(mean.dot(mean)), 1e-12)
-        return mean
-
-    def generate(self, prompt: str, **options: Any) -> Generation:
-        """Return the text that follows the prompt; see `decode.generate.stream`.
-
-        Options: max_new_tokens=50, temperature=0.0, top_k=0, top_p=1.0, seed=0,
-        stop=(), grammar=None, min_p=0.0, repetition_penalty=1.0, repetition_window=64.
-        """
-        return generate(self, prompt, **options)
-
-
-def load(
-    name_or_path: str | os.PathLike[str] = "agent",
-    exact: bool = True,
-    tokenizer: str | os.PathLike[str] | None = None,
-) -> NumpyEngine:
-    """Return the engine of a named model, or of what lies at a path.
-
-    A path is a folder with config.json and safetensors, a .gguf, or a llama2.c .bin
-    with its `tokenizer`. `exact`: every row the same bits whatever is forwarded with
-    it; False is faster on long prompts. Raises ModelNotFoundError, CheckpointError or
-    TokenizationError; nothing is downloaded.
-    """
-    if not isinstance(exact, bool):
-        raise UsageError(f"exact must be True or False, not {exact!r:.40}")
-    model, text = open_model(find(name_or_path), exact, tokenizer)
-    return NumpyEngine(model, text, Path(name_or_path).name)
+    def embed(self, texts: str | Sequence[str]) -> Array:
+        """Return vectors of length 1: (D,) for one text, (N, D) for a list of N."""

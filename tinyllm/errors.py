@@ -1,13 +1,15 @@
 """Every error that tinyllm raises on purpose, so that a caller can catch one family.
 
 A message says what was given, what was expected and what to try. `check_int` is the one
-way to say that an option must be a whole number.
+way to say that an option must be a whole number, `Named` that a name is not known.
 """
 
 from __future__ import annotations
 
 from numbers import Integral
-from typing import TypeGuard
+from typing import Generic, NoReturn, TypeGuard, TypeVar
+
+Value = TypeVar("Value")
 
 
 class TinyllmError(Exception):
@@ -86,3 +88,18 @@ def check_int(name: str, value: object, least: int = 0) -> int:
     raise UsageError(
         f"{name} must be a whole number of {least} or more, not {value!r:.40}"
     )
+
+
+class Named(dict[str, Value], Generic[Value]):
+    """A dict in which an unknown name is a UsageError that lists the known ones.
+
+    >>> Named("arm", {"free": 1, "mask": 2})["mask"]
+    2
+    """
+
+    def __init__(self, kind: str, values: dict[str, Value]) -> None:
+        super().__init__(values)
+        self.kind = kind
+
+    def __missing__(self, name: str) -> NoReturn:
+        raise UsageError(f"no {self.kind} {name!r}: there are {', '.join(self)}")

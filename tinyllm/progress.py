@@ -1,5 +1,7 @@
 """A progress line for long work: how far, how fast, how long it still takes.
 
+Public: `Progress`, and `ignore`, the callback of whoever wants to hear nothing.
+
 `with Progress(total, "training") as progress` is told with `progress.update(done)`
 how much of the total is done. On a terminal it rewrites one line; elsewhere (a log
 file, a pipe) it writes a plain line now and then.
@@ -24,6 +26,10 @@ def duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def ignore(*arguments: object) -> None:
+    """Do nothing; the default callback."""
 
 
 class Progress:

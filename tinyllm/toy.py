@@ -1,102 +1,93 @@
-"""An engine without a checkpoint: words, and logits that a reader can work out.
+"""An engine without a file, to try everything above engines on: `ToyEngine`.
 
-`ToyEngine(text)` knows the words of one text; a word's logit is how often it followed
-the last word there. What stands above the engine can be tried on it.
+A real `Model` with one layer and one attention head, whose weights come from a seed: it
+has learned nothing, but whatever holds for the cache of a big model holds for its own.
+Its vocabulary has a few words and the 256 bytes, so it can spell any text.
+
+Before this: `numpy_engine`. Next: `text/bpe`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
 
 import numpy as np
 
-from tinyllm.engine import NumpyEngine
-from tinyllm.errors import TokenizationError
-from tinyllm.model.cache import KVCache
-from tinyllm.model.config import Config
+from tinyllm.model.config import Config, weight_shapes
 from tinyllm.model.layers import Array
-from tinyllm.model.transformer import check_fit
+from tinyllm.model.transformer import Model
+from tinyllm.numpy_engine import NumpyEngine
 from tinyllm.text.vocabulary import Vocabulary, utf8
 
 BOS, EOS = 0, 1
+LABELS = ["TOOLS: ", "\nTASK: ", "\nTHOUGHT: ", "\nCALL: ", "\nOBSERVATION: "]
+CALL = [
+    '{"tool":"',
+    '","args":{"',
+    '":"',
+    '"}}',
+    "calc",
+    "expression",
+    "answer",
+    "text",
+]
+STORY = [" the", " cat", " dog", " saw", " and", " ran"]
 
 
 class WordTokenizer(Vocabulary):
-    """One id a word, in the order in which the words of a text first appear."""
+    """An id for each of some words, and one for each byte of everything else."""
 
-    def __init__(self, text: str) -> None:
-        utf8(text)
-        words = list(dict.fromkeys(text.split()))
-        self._ids = {word: i for i, word in enumerate(words, start=2)}
+    def __init__(self, words: list[str]) -> None:
+        contents = [*(bytes([i]) for i in range(256)), *map(str.encode, words)]
+        # of alternatives a regular expression takes the first that fits
+        longest_first = sorted(contents, key=len, reverse=True)
+        self._pieces = re.compile(b"|".join(map(re.escape, longest_first)))
+        self._ids = {content: i for i, content in enumerate(contents, start=2)}
         super().__init__(
-            [b"", b"", *(b" " + word.encode() for word in words)],
+            [b"", b"", *contents],
             special_ids={BOS, EOS},
             bos_id=BOS,
             eos_ids={EOS},
             add_bos=True,
-            dummy_prefix=True,
+            dummy_prefix=False,
         )
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of the words; white space of any kind only parts them.
+        """Return the ids of a text, the longest word at each place; TokenizationError.
 
-        Raises TokenizationError for a word that the vocabulary lacks.
+        >>> WordTokenizer([" the"]).encode("at the")
+        [99, 118, 258]
         """
-        utf8(text)
-        for word in text.split():
-            if word not in self._ids:
-                raise TokenizationError(
-                    f"{word!r:.40} is no word of this toy, which knows "
-                    f"{len(self._ids)}: {' '.join(self._ids):.60}"
-                )
-        return [self._ids[word] for word in text.split()]
+        return [self._ids[piece] for piece in self._pieces.findall(utf8(text))]
 
 
-class ToyModel:
-    """A model whose state is the last id alone: its logits are a row of a table.
-
-    table: float32 (V, V), row i holds the logits after id i.
-    """
-
-    exact = True
-
-    def __init__(self, table: Array, n_ctx: int = 512) -> None:
-        self.table = table
-        width = len(table)
-        self.config = Config(width, 1, 1, 1, 1, 2, width, n_ctx)
-
-    def check(self, token_ids: Sequence[int], start: int = 0) -> list[int]:
-        """Return the ids as a list, fit to be forwarded from position `start`."""
-        return check_fit(token_ids, self.config, start)
-
-    def hidden(self, token_ids: Sequence[int], cache: KVCache | None = None) -> Array:
-        """Return a row for each id (T, V): 1 at its own place, 0 elsewhere."""
-        cache = KVCache(self.config) if cache is None else cache
-        ids = self.check(token_ids, cache.length)
-        cache.claim(self, len(ids))
-        cache.length += len(ids)
-        return np.eye(len(self.table), dtype=np.float32)[ids]  # (T, V)
-
-    def logits(self, hidden: Array) -> Array:
-        """Return the table's rows for states (T, V)."""
-        rows: Array = self.table[hidden.argmax(axis=1)]  # (T, V)
-        return rows
-
-    def forward(self, token_ids: Sequence[int], cache: KVCache | None = None) -> Array:
-        """Return logits (T, V) after each id."""
-        return self.logits(self.hidden(token_ids, cache))
+def toy_weights(config: Config) -> dict[str, Array]:
+    """Return weights that depend on the sizes only: norms of 1, matrices at random."""
+    random = np.random.default_rng(0)
+    weights: dict[str, Array] = {}
+    for name, shape in weight_shapes(config).items():
+        if len(shape) == 1:
+            weights[name] = np.ones(shape, np.float32)
+        else:  # a product with x is about as large as x, and attention is not too sharp
+            matrix = random.standard_normal(shape) / np.sqrt(shape[1])
+            weights[name] = matrix.astype(np.float32)
+    return weights
 
 
 class ToyEngine(NumpyEngine):
-    """The engine of one text.
+    """The engine of the toy: no arguments, no file, always the same weights."""
 
-    >>> ToyEngine("the cat saw the dog and the dog ran").generate("the cat").text
-    ' saw the dog and the dog and the dog and the dog and the dog'
-    """
-
-    def __init__(self, text: str, n_ctx: int = 512) -> None:
-        tokenizer = WordTokenizer(text)
-        ids = [BOS, *tokenizer.encode(text), EOS]
-        table = np.zeros((tokenizer.vocab_size,) * 2, np.float32)  # (V, V)
-        np.add.at(table, (ids[:-1], ids[1:]), 1)
-        super().__init__(ToyModel(table, n_ctx), tokenizer, "toy")
+    def __init__(self, exact: bool = True) -> None:
+        tokenizer = WordTokenizer([*LABELS, *CALL, *STORY])
+        config = Config(
+            dim=16,
+            hidden_dim=32,
+            n_layers=1,
+            n_heads=1,
+            n_kv_heads=1,
+            head_dim=16,
+            vocab_size=tokenizer.vocab_size,
+            n_ctx=1024,  # two steps of an agent, spelled in bytes
+            tied_embeddings=False,
+        )
+        super().__init__(Model(config, toy_weights(config), exact), tokenizer, "toy")

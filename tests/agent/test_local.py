@@ -1,4 +1,4 @@
-"""The local backend: slots as ids, masks, ceilings, counters, a cache that lasts."""
+"""The local backend: slots as ids, masks, token limits, counts, a cache that lasts."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from tests.scripted_lm import (
     untrained_lm,
 )
 from tinyllm.agent import tools
-from tinyllm.agent.local import LocalBackend
-from tinyllm.agent.one_line import OneLine
-from tinyllm.agent.protocol import CALL_CEILING, THOUGHT_CEILING, parse_call
+from tinyllm.agent.local import LocalBackend, OneLine
+from tinyllm.agent.protocol import MAX_CALL, MAX_THOUGHT, parse_call
 from tinyllm.agent.tools import Registry
 from tinyllm.errors import ContextFullError, GrammarError, UsageError
 from tinyllm.grammar import calls
@@ -43,7 +42,7 @@ def test_the_ids_of_a_slot_are_those_the_model_produced():
 
 def test_a_thought_has_at_most_24_tokens():
     slot = LocalBackend(ScriptedLM("x" * 99), TWO).thought(PROMPT)
-    assert slot.tokens == THOUGHT_CEILING == 24
+    assert slot.tokens == MAX_THOUGHT == 24
 
 
 def test_a_line_may_not_hold_a_break_nor_a_special_token():
@@ -77,7 +76,7 @@ def test_a_call_under_the_grammar_parses_whatever_the_model_wants():
         assert tool in TWO
         assert all(isinstance(value, str) for value in args.values())
         assert slot.constrained
-        assert slot.tokens <= CALL_CEILING
+        assert slot.tokens <= MAX_CALL
 
 
 def test_a_willing_model_gets_its_call_as_it_wrote_it():
@@ -89,11 +88,11 @@ def test_a_willing_model_gets_its_call_as_it_wrote_it():
     assert 1 <= slot.legal_min < 10
 
 
-def test_the_ceiling_forces_a_finish_that_parses():
+def test_the_token_limit_forces_a_finish_that_parses():
     endless = '{"tool":"answer","args":{"text":"' + "x" * 200
     slot = LocalBackend(ScriptedLM(endless), TWO).call(PROMPT)
     assert slot.forced
-    assert slot.tokens <= CALL_CEILING
+    assert slot.tokens <= MAX_CALL
     assert parse_call(slot.text)[1]["text"].startswith("xxxx")
 
 
@@ -119,7 +118,7 @@ def test_a_free_call_cut_short_by_the_context_is_no_call_either():
         else:
             assert backend.call(PROMPT).text == ADD
     endless = LocalBackend(ScriptedLM("x" * 200), TWO, constrain=False).call(PROMPT)
-    assert endless.tokens == CALL_CEILING, "the ceiling is another matter"
+    assert endless.tokens == MAX_CALL, "the token limit is another matter"
 
 
 def test_no_room_for_a_reply_is_an_error_before_anything_is_fed():
@@ -231,7 +230,7 @@ def test_reset_makes_the_next_run_as_the_first():
     assert backend.thought(PROMPT) == first
 
 
-def test_the_mass_kept_is_the_mean_over_the_call_of_what_was_legal():
+def test_the_retained_mass_is_the_mean_probability_of_legal_tokens_over_the_call():
     lm = ScriptedLM(ADD)
     slot = LocalBackend(lm, TWO, keep_choices=True).call(PROMPT)
     masses = [choice.mass_kept for choice in slot.choices]
@@ -260,7 +259,7 @@ def test_the_last_reply_is_kept_where_none_parses():
     assert (slot.text, slot.attempts) == ("nay", 2)
 
 
-def test_a_call_that_may_be_tried_again_is_told_whole_at_the_end():
+def test_a_call_with_several_attempts_is_reported_in_one_piece_at_the_end():
     pieces: list[str] = []
     lm = ScriptedLM("no\n", ADD + "\n")
     backend = LocalBackend(lm, TWO, constrain=False, attempts=2)
@@ -289,7 +288,7 @@ def test_senseless_attempts_are_refused_by_name(attempts):
         LocalBackend(ScriptedLM(), TWO, attempts=attempts)
 
 
-def test_the_dice_of_a_second_try_begin_anew_with_each_run():
+def test_the_sampler_of_a_second_attempt_restarts_with_each_run():
     backend = LocalBackend(untrained_lm(1024), TWO, constrain=False, attempts=4)
     seen = []
     for _ in range(2):
@@ -315,7 +314,7 @@ def test_tools_that_differ_in_a_type_alone_have_masks_of_their_own():
     assert isinstance(parse_call(backend.call(PROMPT).text)[1]["of"], str)
 
 
-def test_tokens_that_the_ceiling_forced_are_part_of_the_mass_kept():
+def test_tokens_that_the_limit_forced_count_in_the_retained_mass():
     endless = '{"tool":"answer","args":{"text":"' + "x" * 200
     lm = ScriptedLM(endless)
     slot = LocalBackend(lm, TWO, keep_choices=True).call(PROMPT)

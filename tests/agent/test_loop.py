@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from tests.scripted_lm import BOS, EOS, ScriptedLM, call, spelled, untrained_lm
@@ -266,43 +264,6 @@ def test_events_tell_the_run_in_order():
     ]
 
 
-def test_a_trace_reads_as_the_transcript_with_counts():
-    lm = ScriptedLM("hm\n", ADD, "ok\n", DONE)
-    trace = Agent(lm, TWO).run("x")
-    one, two = trace.steps
-    assert str(trace).splitlines() == [
-        "THOUGHT: hm",
-        f"CALL: {ADD}",
-        f"      [{one.tokens} tokens, legal min {one.legal_min}, "
-        f"forwarded {one.forwarded}, reused {one.reused}]",
-        'OBSERVATION: "1018039"',
-        "THOUGHT: ok",
-        f"CALL: {DONE}",
-        f"      [{two.tokens} tokens, legal min {two.legal_min}, "
-        f"forwarded {two.forwarded}, reused {two.reused}]",
-    ]
-    assert one.tokens == 2 + len(ADD)
-
-
-def test_a_trace_that_stopped_says_why_and_stays_one_line_a_piece():
-    trace, _ = free("a\r\x1b[2J", "no\u2028no", max_steps=1)
-    lines = str(trace).splitlines()
-    assert lines[0] == "THOUGHT: a [2J"
-    assert lines[1] == "CALL: no no"
-    assert "unconstrained" in lines[2]
-    assert lines[3].startswith('OBSERVATION: "error: ')
-    assert lines[4:] == ["STOPPED: max_steps"]
-
-
-def test_a_trace_is_plain_json():
-    trace, _ = free("hm", ADD, "hm", "no", max_steps=2)
-    plain = json.loads(json.dumps(trace.to_json()))
-    assert plain["reason"] == "max_steps"
-    assert plain["steps"][0]["args"] == {"expression": "4871*209"}
-    assert plain["steps"][1]["tool"] is None
-    assert plain["steps"][0]["legal_min"] is None
-
-
 def test_a_backend_can_be_given_and_its_tools_swapped():
     lm = ScriptedLM("hm\n", DONE)
     backend = LocalBackend(lm, TWO, keep_choices=True)
@@ -312,6 +273,19 @@ def test_a_backend_can_be_given_and_its_tools_swapped():
     assert lm.tokenizer.decode(lm.only.token_ids).startswith("TOOLS: answer(text)\n")
     with pytest.raises(UsageError, match="temperature"):
         Agent(backend, temperature=1.0)
+
+
+@pytest.mark.parametrize("backend", [ScriptedLM(), LocalBackend(ScriptedLM(), TWO)])
+def test_a_misspelled_option_is_refused_in_the_name_of_agent(backend):
+    with pytest.raises(UsageError) as caught:
+        Agent(backend, TWO, temprature=1)
+    said = str(caught.value)
+    assert said.startswith("Agent has no option 'temprature': it has tools, max_steps,")
+    assert "LocalBackend" not in said
+    for name in ("instruction", "clock", "temperature", "constrain", "attempts"):
+        assert name in said.split(": ")[1].split(", ")
+    for name in ("self", "lm", "lm_or_backend", "options"):
+        assert name not in said.split(": ")[1].split(", ")
 
 
 def test_what_the_model_saw_and_what_the_trace_shows_are_the_same():
@@ -334,7 +308,7 @@ def test_tools_without_an_answer_are_refused_before_the_first_step(constrain):
 
 
 @pytest.mark.parametrize("task", [None, 3, b"x"])
-def test_a_task_that_is_no_text_is_refused(task):
+def test_a_task_that_is_not_a_text_is_refused(task):
     with pytest.raises(UsageError, match="task"):
         Agent(ScriptedLM(), TWO).run(task)
 
@@ -420,40 +394,7 @@ def test_an_instruction_is_one_line_between_tools_and_task():
     assert "FORMAT" not in lm.tokenizer.decode(Agent(lm, TWO).run("x").token_ids)
 
 
-def test_json_lines_are_a_line_a_step_and_one_for_the_end():
-    trace, _ = free("h\u2028m", ADD, "hm", call("answer", text="a\u2028b"))
-    lines = trace.json_lines().splitlines()
-    first, second, end = map(json.loads, lines)
-    assert (first["step"], second["step"]) == (1, 2)
-    assert first["args"] == {"expression": "4871*209"}
-    assert second["answer"] == end["answer"] == "a\u2028b"
-    assert end == {"task": "t", "answer": "a\u2028b", "reason": "answered"}
-
-
-def test_a_step_says_how_many_replies_it_took():
-    lm = ScriptedLM("hm\n", "no\n", DONE + "\n")
-    trace = Agent(lm, TWO, constrain=False, attempts=3).run("x")
-    assert trace.steps[0].attempts == 2
-    assert ", 2 attempts]" in str(trace)
-    assert trace.steps[0].to_json()["attempts"] == 2
-
-
-def test_the_mass_a_mask_left_stands_in_the_json_of_a_step():
-    lm = ScriptedLM("hm\n", DONE)
-    step = Agent(lm, TWO).run("x").steps[0]
-    assert step.to_json()["mass_kept"] == round(step.mass_kept, 4)
-    trace, _ = free("hm", DONE)
-    assert trace.steps[0].to_json()["mass_kept"] is None
-
-
-def test_counts_a_server_does_not_give_are_not_known():
-    one, two = Slot((), "hm", tokens=3), Slot((), DONE, tokens=None, constrained=True)
-    step = Step((one, two), "answer", {"text": "5"}, answer="5")
-    assert (step.tokens, step.forwarded) == (None, 0)
-    assert "[? tokens, constrained by the server, forwarded 0" in str(step)
-
-
-def test_each_step_is_told_when_it_is_done_and_before_the_next_begins():
+def test_each_step_is_reported_when_it_is_done_and_before_the_next_begins():
     told: list[object] = []
     lm = ScriptedLM("hm\n", ADD, "hm\n", DONE)
     trace = Agent(lm, TWO).run("x", lambda kind, _: told.append(kind), told.append)
@@ -493,14 +434,7 @@ def test_a_backend_cannot_forge_a_line_of_the_protocol(place):
         Agent(Careless(*texts)).run("x")
 
 
-def test_a_step_adds_up_both_of_its_slots():
-    one = Slot((), "hm", tokens=3, forwarded=5, reused=7)
-    two = Slot((), DONE, tokens=20, forwarded=40, reused=60)
-    step = Step((one, two), "answer", {"text": "5"}, answer="5")
-    assert (step.tokens, step.forwarded, step.reused) == (23, 45, 67)
-
-
-def test_what_a_listener_of_steps_raises_is_not_taken_for_the_end_of_the_context():
+def test_an_error_of_the_callback_for_steps_is_not_taken_for_a_full_context():
     def full(step: Step) -> None:
         raise ContextFullError("mine")
 

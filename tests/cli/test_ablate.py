@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 
 import pytest
 
+from tinyllm.agent.local import LocalBackend
 from tinyllm.cli import ablate as cli_ablate
 from tinyllm.cli import main as cli
 from tinyllm.evaluate import ablation
@@ -56,6 +58,7 @@ def test_a_run_that_was_stopped_goes_on_and_ends_as_if_it_had_not_been(
     whole, part = tmp_path / "whole", tmp_path / "part"
     run(capsys, *SMALL, "--out", str(whole))
     real, asked = ablation.judged, []
+    monkeypatch.setattr(ablation, "differing", lambda *_: [])  # which judges as well
 
     def stopped(*args):
         asked.append(args[0])
@@ -66,7 +69,7 @@ def test_a_run_that_was_stopped_goes_on_and_ends_as_if_it_had_not_been(
     monkeypatch.setattr(ablation, "judged", stopped)
     code, out, err = run(capsys, *SMALL, "--out", str(part))
     assert (code, out) == (130, "")
-    assert "goes on from there" in err
+    assert "resumes there" in err
     code, _, _ = run(capsys, *SMALL, "--out", str(part))
     assert code == 0
     assert asked == [0, 1, 0, 1, 1], "only what was lacking is measured again"
@@ -164,3 +167,44 @@ def test_without_matplotlib_there_is_no_picture_and_a_word_about_it(
     assert code == 0
     assert "no ablation.png: it needs no_such_module" in err
     assert not (tmp_path / "ablation.png").exists()
+
+
+@pytest.mark.parametrize("name", ["ablation.json", "ablation.txt", "ablation.png"])
+def test_a_write_that_fails_leaves_the_results_of_the_run_before(
+    capsys, tmp_path, monkeypatch, name
+):
+    run(capsys, *SMALL, "--out", str(tmp_path))
+    before = (tmp_path / name).read_bytes()
+    real = os.replace
+
+    def refused(part, target):
+        if target.name == name:
+            raise OSError(28, "No space left on device")
+        real(part, target)
+
+    monkeypatch.setattr(os, "replace", refused)
+    code, _, err = run(capsys, *SMALL[:-1], "3", "--out", str(tmp_path))
+    assert (code, "No space" in err) == (1, True)
+    assert (tmp_path / name).read_bytes() == before
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_what_a_backend_did_before_must_not_change_an_outcome(
+    capsys, tmp_path, monkeypatch
+):
+    real = LocalBackend.reset
+
+    def lazy(backend):
+        """Forget to empty the session: the next task finds the last one there."""
+        kept, backend.session = backend.session, backend.lm.session()
+        real(backend)
+        backend.session = kept
+
+    code, _, _ = run(capsys, *SMALL)
+    assert code == 0
+    monkeypatch.setattr(LocalBackend, "reset", lazy)
+    code, out, err = run(capsys, *SMALL, "--out", str(tmp_path))
+    assert (code, out) == (1, "")
+    assert "task 1 of direct has another outcome in a cold run" in err
+    assert "tinyllm verify cache --model agent" in err
+    assert not (tmp_path / "ablation.txt").exists()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,11 +17,13 @@ EOS, A, B, C = 0, 1, 2, 3
 
 
 class Scripted:
-    """A session that wants the ids of a script, one after the other, for ever."""
+    """An engine and its session: it wants the ids of a script, over and over again."""
+
+    tokenizer = SimpleNamespace(eos_ids=frozenset({EOS}))
 
     def __init__(self, script, room=100):
         self.script, self.position = script, 0
-        self.eos_ids, self.length, self.room = frozenset({EOS}), 3, room
+        self.length, self.n_free = 3, room
         self.fed = []
 
     def logits(self):
@@ -31,11 +35,12 @@ class Scripted:
         ids = [0, 0, 0, *self.fed]
         return ids[len(ids) - n :] if n else []
 
-    def extend(self, ids):
-        assert len(ids) <= self.room
-        self.fed += ids
-        self.room -= len(ids)
-        self.position += len(ids)
+    def decode(self, session, token_id):
+        assert session is self
+        assert self.n_free
+        self.fed.append(token_id)
+        self.n_free -= 1
+        self.position += 1
         return self.logits()
 
 
@@ -64,10 +69,14 @@ class Language:
         return min(rest, key=lambda text: (len(text), text))
 
 
+def steps_of(session, sampler, n, grammar=None):
+    return choose_tokens(session, session, session.logits(), sampler, n, grammar)
+
+
 def run(session, n, grammar=None, **settings):
     """The choices, and the reason why they ended."""
     choices = []
-    steps = choose_tokens(session, session.logits(), Sampler(**settings), n, grammar)
+    steps = steps_of(session, Sampler(**settings), n, grammar)
     while True:
         try:
             choices.append(next(steps))
@@ -88,7 +97,7 @@ def test_tokens_follow_the_script_and_the_last_is_not_forwarded():
 
 def test_a_token_is_forwarded_when_the_next_is_asked_for():
     session = Scripted([A, B, C])
-    steps = choose_tokens(session, session.logits(), Sampler(), 3)
+    steps = steps_of(session, Sampler(), 3)
     next(steps)
     assert session.fed == []
     next(steps)
@@ -239,10 +248,7 @@ def test_the_penalty_looks_at_what_the_session_holds_each_time():
     def chosen(penalty):
         session = Scripted([3])
         sampler = Sampler(repetition_penalty=penalty)
-        return [
-            choice.token_id
-            for choice in choose_tokens(session, session.logits(), sampler, 3)
-        ]
+        return [choice.token_id for choice in steps_of(session, sampler, 3)]
 
     assert chosen(20.0) == [3, 3, 3]  # 0.25 is still the largest
     assert chosen(60.0) == [3, 2, 1]

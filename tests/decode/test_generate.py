@@ -49,7 +49,7 @@ class Fixed:
     def __init__(self, tokenizer, text: bytes):
         self.tokenizer = tokenizer
         self.script = [b + 3 for b in text] + [2]
-        self.length, self.room, self.eos_ids = 1, 100, frozenset({2})
+        self.length, self.n_free = 1, 100
 
     def last(self, n):
         return []
@@ -58,12 +58,15 @@ class Fixed:
         self.left = list(self.script)
         return self
 
-    def feed(self, ids):
+    def tokenize(self, text):
+        return self.tokenizer.encode(text)
+
+    def prefill(self, session, ids):
         logits = np.zeros(259, np.float32)
         logits[self.left.pop(0)] = 1.0
         return logits
 
-    extend = feed
+    decode = prefill
 
 
 def test_a_character_of_four_tokens_comes_whole(tokenizer):

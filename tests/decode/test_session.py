@@ -103,9 +103,20 @@ def test_after_reset_three_new_tokens_make_length_three(session, model):
     assert (session.forwarded, session.reused) == (8, 0)
 
 
-def test_room_is_what_the_context_still_holds(session):
+def test_free_positions_are_those_of_the_context_less_the_cached(session):
     session.feed(PROMPT)
-    assert session.room == 35
+    assert session.n_free == 35
+
+
+def test_score_returns_a_row_for_each_id_that_feed_would_forward(session, model):
+    whole = model.forward([*PROMPT, 60, 70])
+    assert np.array_equal(session.score(PROMPT), whole[:5])
+    assert np.array_equal(session.score([*PROMPT, 60, 70]), whole[5:])
+    assert np.array_equal(session.score([*PROMPT, 60, 70]), whole[6:])  # one, at least
+    assert (session.forwarded, session.reused) == (5 + 2 + 1, 0 + 5 + 6)
+    other = [1, 20, 99, 40]
+    assert np.array_equal(session.score(other), model.forward(other)[2:])
+    assert session.token_ids == other
 
 
 def test_token_ids_is_a_copy(session):
@@ -125,7 +136,7 @@ def test_the_last_ids_are_those_that_are_held(session):
 def test_the_last_position_of_the_context_works_and_the_next_is_refused(session, model):
     ids = [7] * model.config.n_ctx
     assert np.array_equal(session.feed(ids), cold(model, ids))
-    assert session.room == 0
+    assert session.n_free == 0
     for call in (lambda: session.extend([7]), lambda: session.feed([*ids, 7])):
         with pytest.raises(ContextFullError, match="40"):
             call()
@@ -139,7 +150,7 @@ BAD += [b"ab", {3, 4}, {5: 1}]
 @pytest.mark.parametrize("bad", [*BAD, []], ids=lambda bad: f"{bad!r:.20}")
 def test_a_refused_prompt_leaves_the_session_as_it_was(session, bad, model):
     session.feed(PROMPT)
-    for call in (session.feed, session.extend):
+    for call in (session.feed, session.score, session.extend):
         with pytest.raises((InvalidTokenError, ContextFullError, PromptTooShortError)):
             call(bad)
     assert session.token_ids == PROMPT
@@ -168,15 +179,16 @@ def broken(model, error, where):
 
 @pytest.mark.parametrize("where", [0, 2, "logits"])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+@pytest.mark.parametrize("name", ["feed", "score"])
 def test_a_failed_extension_is_as_if_it_had_not_been_made(
-    config, weights, where, error
+    config, weights, where, error, name
 ):
     model = Model(config, weights)
     session = Session(model)
     session.feed(PROMPT)
     mend = broken(model, error(), where)
     with pytest.raises(error):
-        session.feed([*PROMPT, 60, 61])
+        getattr(session, name)([*PROMPT, 60, 61])
     mend()
     assert session.token_ids == PROMPT
     assert (session.forwarded, session.reused) == (5, 0)
@@ -184,13 +196,16 @@ def test_a_failed_extension_is_as_if_it_had_not_been_made(
 
 
 @pytest.mark.parametrize("where", [0, 2, "logits"])
-def test_a_failure_while_overwriting_leaves_the_session_empty(config, weights, where):
+@pytest.mark.parametrize("name", ["feed", "score"])
+def test_a_failure_while_overwriting_leaves_the_session_empty(
+    config, weights, where, name
+):
     model = Model(config, weights)
     session = Session(model)
     session.feed(PROMPT)
     mend = broken(model, KeyboardInterrupt(), where)
     with pytest.raises(KeyboardInterrupt):
-        session.feed([1, 20, 99, 98])
+        getattr(session, name)([1, 20, 99, 98])
     mend()
     assert session.token_ids == []
     again = [*PROMPT, 60]

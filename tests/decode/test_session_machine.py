@@ -24,6 +24,7 @@ from tinyllm.errors import (
 )
 from tinyllm.model.cache import KVCache
 from tinyllm.model.transformer import Model
+from tinyllm.numpy_engine import NumpyEngine
 from tinyllm.verify.injected import InjectedError, fused
 
 RIGHT = Model(TINY, random_weights(TINY))
@@ -46,8 +47,8 @@ class Sessions(RuleBasedStateMachine):
 
     @initialize()
     def begin(self):
-        self.model = fused(RIGHT)
-        self.sessions = [Session(self.model, cache=poisoned())]
+        self.lm = fused(NumpyEngine(RIGHT, None))
+        self.sessions = [Session(self.lm.model, cache=poisoned())]
         self.held = [[]]
         self.began = [0]
 
@@ -74,6 +75,14 @@ class Sessions(RuleBasedStateMachine):
         reused = self.sessions[i].reused
         self.forwarded(i, lambda: self.sessions[i].feed(ids), ids[shared:], ids)
         assert self.sessions[i].reused - reused == shared
+
+    @rule(which=WHICH, keep=st.integers(0, N_CTX), new=IDS)
+    def score(self, which, keep, new):
+        i = self.pick(which)
+        ids = (self.held[i][:keep] + new)[:N_CTX]
+        rows = self.sessions[i].score(ids)
+        assert np.array_equal(rows, RIGHT.forward(ids)[-len(rows) :])
+        self.held[i] = ids
 
     @rule(which=WHICH, new=IDS)
     def extend(self, which, new):
@@ -124,7 +133,7 @@ class Sessions(RuleBasedStateMachine):
         i = self.pick(which)
         ids = (self.held[i][:keep] + new)[:N_CTX]
         counts = self.sessions[i].forwarded, self.sessions[i].reused
-        self.model.fuse = layer
+        self.lm.model.fuse = layer
         with pytest.raises(InjectedError):
             self.sessions[i].feed(ids)
         found = self.sessions[i].token_ids
@@ -162,7 +171,7 @@ class Sessions(RuleBasedStateMachine):
         for session, held in zip(self.sessions, self.held, strict=True):
             assert session.token_ids == held
             assert session.length == session.cache.length == len(held)
-            assert session.room == N_CTX - len(held)
+            assert session.n_free == N_CTX - len(held)
 
     @invariant()
     def what_came_in_is_held_or_was_rewound(self):

@@ -10,7 +10,7 @@ import pytest
 
 from tests.decode.test_session import PROMPT, broken, cold
 from tinyllm.decode.session import Session
-from tinyllm.errors import InferenceError, InvalidTokenError
+from tinyllm.errors import CacheError, InferenceError
 from tinyllm.model.cache import KVCache
 from tinyllm.model.transformer import Model
 
@@ -25,7 +25,6 @@ def test_a_fork_holds_the_same_and_goes_its_own_way(session, model):
     fork = session.fork()
     assert fork.token_ids == PROMPT
     assert (fork.forwarded, fork.reused, fork.rewound) == (0, 0, 0)
-    assert fork.eos_ids == session.eos_ids
     assert np.array_equal(fork.extend([8]), cold(model, [*PROMPT, 8]))
     assert np.array_equal(session.extend([9]), cold(model, [*PROMPT, 9]))
     fork.rewind(1)
@@ -58,6 +57,7 @@ def test_what_fails_in_a_fork_leaves_its_origin_alone(config, weights):
 
 CALLS = {
     "feed": lambda session: session.feed([1, 2]),
+    "score": lambda session: session.score([1, 2]),
     "extend": lambda session: session.extend([1]),
     "rewind": lambda session: session.rewind(0),
     "reset": lambda session: session.reset(),
@@ -119,7 +119,7 @@ class Interrupted:
             raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("name", ["feed", "extend", "rewind"])
+@pytest.mark.parametrize("name", ["feed", "score", "extend", "rewind"])
 def test_an_interrupt_when_all_is_done_but_the_return_undoes_the_call(
     session, model, name
 ):
@@ -127,6 +127,7 @@ def test_an_interrupt_when_all_is_done_but_the_return_undoes_the_call(
     session._lock = Interrupted()
     calls = {
         "feed": lambda: session.feed([*PROMPT, 60]),
+        "score": lambda: session.score([*PROMPT, 60]),
         "extend": lambda: session.extend([60]),
         "rewind": lambda: session.rewind(2),
     }
@@ -184,17 +185,7 @@ def test_real_interrupts_at_any_moment_leave_the_old_state_or_none(config, weigh
 def test_a_cache_that_holds_something_needs_its_ids(model):
     cache = KVCache(model.config)
     model.forward([5, 6, 7], cache)
-    with pytest.raises(InferenceError, match="3 positions"):
+    with pytest.raises(CacheError, match="3 positions"):
         Session(model, cache=cache)
     session = Session(model, cache=cache, token_ids=[5, 6, 7])
     assert np.array_equal(session.extend([9]), cold(model, [5, 6, 7, 9]))
-
-
-def test_a_refused_append_makes_a_fork_copy_nothing(model):
-    cache = KVCache(model.config)
-    model.forward([5, 6], cache)
-    fork = cache.fork()
-    model.forward([7], cache)
-    with pytest.raises(InvalidTokenError):
-        model.forward([999], fork)
-    assert fork.k is cache.k

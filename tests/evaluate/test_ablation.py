@@ -15,8 +15,16 @@ from tinyllm.agent.local import LocalBackend
 from tinyllm.agent.loop import Agent
 from tinyllm.agent.protocol import call_text
 from tinyllm.errors import UsageError
-from tinyllm.evaluate import ablation, held_out
-from tinyllm.evaluate.ablation import ARMS, CONDITIONS, chosen, judged, outcomes
+from tinyllm.evaluate import held_out
+from tinyllm.evaluate.ablation import (
+    ARMS,
+    CONDITIONS,
+    Outcome,
+    differing,
+    judged,
+    outcomes,
+    sample,
+)
 from tinyllm.train.tasks import FAMILIES, make
 
 TRAINED = CONDITIONS["trained"]
@@ -46,13 +54,13 @@ def task():
     return replace(found, tools={"calc": ("expression",), "answer": ("text",)})
 
 
-def marks(found):
+def verdicts(found):
     """The five things that are counted, as letters."""
     names = ("parsed", "valid", "right_tool", "right_args", "solved")
     return "".join(n[-1] if getattr(found, n) else "-" for n in names)
 
 
-def test_each_mark_says_one_thing_and_is_lost_by_one_fault(task, tmp_path):
+def test_each_verdict_says_one_thing_and_is_lost_by_one_fault(task, tmp_path):
     first, last = (call_text(m.tool, dict(m.args)) for m in task.moves)
     right = task.moves[0].args["expression"]
     cases = {
@@ -69,27 +77,32 @@ def test_each_mark_says_one_thing_and_is_lost_by_one_fault(task, tmp_path):
         "the answer without the tool": ((last, last), "dd---"),
     }
     for name, (calls, expected) in cases.items():
-        assert marks(outcome(task, tmp_path, *calls)) == expected, name
+        assert verdicts(outcome(task, tmp_path, *calls)) == expected, name
 
 
 def test_a_run_without_any_call_counts_as_neither_parsed_nor_valid(task, tmp_path):
     tools = held_out.registry(task, tmp_path)
     trace = Agent(ScriptedLM("hm\n", ""), tools, 1, constrain=False).run("x")
     empty = replace(trace, steps=())
-    assert marks(judged(0, task, tools, empty)) == "-----"
+    assert verdicts(judged(0, task, tools, empty)) == "-----"
 
 
-def test_an_outcome_adds_up_what_the_steps_cost(task, tmp_path):
-    tools = held_out.registry(task, tmp_path)
-    calls = [call_text(m.tool, dict(m.args)) for m in task.moves]
-    lm = ScriptedLM(*[x for c in calls for x in ("hm\n", c)])
-    trace = Agent(lm, tools).run("x")
-    found = judged(7, task, tools, trace)
-    assert found.number == 7
-    assert found.tokens == sum(step.tokens for step in trace.steps) > 0
-    assert found.forwarded == lm.only.forwarded
+def test_an_outcome_adds_up_what_the_steps_cost(tmp_path):
+    first, second = held_out.tasks("calc", 2, 0)
+    script = []
+    for task in (first, second):
+        for move in task.moves:
+            script += ["hm\n", call_text(move.tool, dict(move.args))]
+    lm = ScriptedLM(*script)
+    one, two = outcomes(lm, TRAINED, ARMS["mask"], "calc", 2)
+    tools = held_out.registry(second, tmp_path)
+    trace = Agent(ScriptedLM(*script[4:]), tools).run(second.question)
+    assert (two.number, two.solved) == (1, True)
+    assert two.tokens == sum(step.tokens for step in trace.steps) > 0
+    assert two.forwarded == sum(step.forwarded for step in trace.steps)
+    assert one.forwarded + two.forwarded == lm.only.forwarded
     masses = [step.mass_kept for step in trace.steps]
-    assert found.mass_kept == pytest.approx(sum(masses) / 2, abs=1e-4)
+    assert two.mass_kept == pytest.approx(sum(masses) / 2, abs=1e-4)
 
 
 def test_an_arm_differs_from_the_free_one_in_one_thing():
@@ -146,7 +159,25 @@ def test_an_outcome_depends_on_nothing_that_was_run_before_it(agent_lm, name):
     assert [o.number for o in whole] == [0, 1, 2, 3]
 
 
-def test_each_task_has_dice_of_its_own():
+@pytest.mark.parametrize("field", ["tokens", "forwarded", "solved"])
+def test_a_cold_run_finds_an_outcome_that_is_not_its_own(agent_lm, field):
+    mask = ARMS["mask"]
+    found = list(outcomes(agent_lm, TRAINED, mask, "calc", 3))
+    assert differing(agent_lm, TRAINED, mask, found) == []
+    wrong = replace(found[1], **{field: getattr(found[1], field) + 1})
+    assert differing(agent_lm, TRAINED, mask, [found[0], wrong]) == [wrong]
+
+
+def test_the_sample_is_a_twentieth_of_the_tasks_that_others_came_before():
+    one = Outcome("calc", 0, 2, 2, 2, True, True, False, 50, 130, 0.9, "answered")
+    found = [replace(one, number=n) for n in range(40)]
+    assert len(sample(found, 0)) == 2
+    assert sample(found, 0) == sample(found, 0) != sample(found, 1)
+    assert [outcome.number for outcome in sample(found[:2], 0)] == [1]
+    assert sample(found[:1], 0) == sample([], 0) == []
+
+
+def test_each_task_has_a_seed_of_its_own():
     lm, hot = untrained_lm(1024), CONDITIONS["temperature-1"]
     found = list(outcomes(lm, hot, ARMS["mask"], "direct", 3))
     other = list(outcomes(lm, hot, ARMS["mask"], "direct", 3, seed=1))
@@ -166,9 +197,9 @@ def test_the_cost_of_a_step_that_the_context_cut_short_counts_as_well(story_lm):
     assert found.forwarded > sum(step.forwarded for step in trace.steps)
 
 
-def test_the_same_task_rolls_other_dice_as_another_number(monkeypatch):
+def test_the_same_task_under_another_number_draws_other_tokens(monkeypatch):
     task = make("direct", random.Random(5), held=True)
-    monkeypatch.setattr(ablation, "tasks", lambda family, n, seed: iter([task] * n))
+    monkeypatch.setattr(held_out, "tasks", lambda family, n, seed: iter([task] * n))
     hot = CONDITIONS["temperature-1"]
     found = list(outcomes(untrained_lm(1024), hot, ARMS["mask"], "direct", 4))
     assert len({o.tokens for o in found}) > 1
@@ -181,7 +212,26 @@ def test_right_arguments_to_the_wrong_tool_are_not_right(tmp_path):
     assert not outcome_.right_args
 
 
-def test_an_unknown_name_is_refused_with_those_that_are_known():
-    with pytest.raises(UsageError, match="no arm 'masks': there are free, instructed"):
-        chosen("arm", ARMS, ["mask", "masks"])
-    assert chosen("arm", ARMS, ["mask", "free", "mask"]) == [ARMS["mask"], ARMS["free"]]
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        (ARMS, "no arm 'masks': there are free, instructed, retry, mask"),
+        (CONDITIONS, "no condition 'masks': there are trained, story-only, unseen"),
+        (FAMILIES, "no family 'masks': there are calc, read, read_calc, direct"),
+    ],
+)
+def test_an_unknown_name_is_refused_with_those_that_are_known(named, said):
+    with pytest.raises(UsageError, match=said):
+        named["masks"]
+    assert "masks" not in named
+    assert named.get("masks") is None
+
+
+def test_an_unknown_family_is_a_sentence_wherever_it_is_given(agent_lm):
+    for ask in (
+        lambda: make("calk", random.Random(0), held=True),
+        lambda: held_out.measure(agent_lm, "calk", 1),
+        lambda: list(outcomes(agent_lm, TRAINED, ARMS["free"], "calk", 1)),
+    ):
+        with pytest.raises(UsageError, match="no family 'calk': there are calc, read"):
+            ask()

@@ -62,10 +62,10 @@ def test_a_file_about_something_else_is_refused_and_left_alone(tmp_path, key):
 @pytest.mark.parametrize(
     "text", ["{\n", "[]\n", "null\nnull\n", '{"a": 1}\n[1]\n', "\n\n"], ids=repr
 )
-def test_a_file_that_is_none_of_ours_is_refused(tmp_path, text):
+def test_a_file_of_another_kind_is_refused(tmp_path, text):
     path = tmp_path / "x.jsonl"
     path.write_text(text)
-    with pytest.raises(UsageError, match=r"x\.jsonl cannot be gone on with"):
+    with pytest.raises(UsageError, match=r"x\.jsonl cannot be resumed"):
         OutcomeFile(path, ABOUT)
     assert path.read_text() == text
 

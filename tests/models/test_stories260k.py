@@ -46,11 +46,11 @@ def test_the_tokenizer_beside_the_file_is_found_or_named(lm, tmp_path):
 
 def test_the_cache_theorem_holds_on_it(lm):
     ids = [lm.tokenizer.bos_id, *lm.tokenizer.encode("Once upon a time, Lily and Tom")]
-    checks = verify_kv(lm.model, ids)
+    checks = verify_kv(lm, ids)
     assert [check for check in checks if not check.passed] == []
-    assert all(check.bits for check in checks[:3]) == lm.model.exact
+    assert all(check.bits for check in checks[:3]) == lm.exact
 
 
 def test_warm_interleaved_and_cold_write_the_same_on_it(lm):
-    verdicts = verify_cache(lm, tinyllm.tools.default(), TASKS[:2])
+    verdicts = verify_cache(lambda: lm, tinyllm.tools.default(), TASKS[:2])
     assert all(verdict.passed for verdict in verdicts)

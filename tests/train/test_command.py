@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.trained_tokenizer import tokenizer
-from tinyllm.errors import CheckpointError, UsageError
+from tinyllm.errors import CheckpointError, Named, UsageError
 from tinyllm.formats.hf_folder import load_folder
 from tinyllm.model.config import Config
 from tinyllm.train import command, corpus, loop
@@ -35,7 +35,7 @@ def small(monkeypatch):
         n: replace(r, steps=3, config=CONFIG, step_tokens=256)
         for n, r in loop.RECIPES.items()
     }
-    monkeypatch.setattr(command, "RECIPES", recipes)
+    monkeypatch.setattr(command, "RECIPES", Named("recipe", recipes))
     monkeypatch.setattr(corpus, "learn_tokenizer", lambda seed, size: tokenizer())
 
 
@@ -86,7 +86,7 @@ def test_ctrl_c_says_how_to_go_on_and_leaves_no_half_written_file(
     with pytest.raises(KeyboardInterrupt):
         train("agent", tmp_path, stream=out)
     path = tmp_path / "checkpoint.npz"
-    assert out.getvalue().endswith(f"stopped: the same command goes on from {path}\n")
+    assert out.getvalue().endswith(f"stopped: the same command resumes from {path}\n")
     assert os.listdir(tmp_path) == ["checkpoint.npz"]
     monkeypatch.setattr(loop, "train_step", real)
     train("agent", tmp_path, stream=out)
@@ -108,7 +108,7 @@ def test_ctrl_c_after_a_checkpoint_names_it(tmp_path, monkeypatch):
     out = io.StringIO()
     with pytest.raises(KeyboardInterrupt):
         train("agent", tmp_path, stream=out)
-    assert out.getvalue().endswith(f"goes on from {tmp_path / 'checkpoint.npz'}\n")
+    assert out.getvalue().endswith(f"resumes from {tmp_path / 'checkpoint.npz'}\n")
 
 
 def interrupt(*_: object) -> None:

@@ -224,7 +224,7 @@ def test_a_checkpoint_that_does_not_name_its_recipe_is_resumed(tmp_path):
 )
 def test_a_checkpoint_of_another_recipe_is_refused(tmp_path, other):
     fit(RECIPE, IDS, tmp_path)
-    with pytest.raises(CheckpointError, match=r"of another run.*Delete it"):
+    with pytest.raises(CheckpointError, match=r"belongs to another run.*Delete it"):
         fit(replace(RECIPE, **other), IDS, tmp_path)
 
 

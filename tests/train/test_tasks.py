@@ -103,13 +103,13 @@ def test_every_tool_that_is_called_is_listed(family, held):
 
 @SIDE
 @FAMILY
-def test_slots_fit_their_ceilings_and_transcripts_the_context(family, held):
+def test_slots_fit_their_token_limits_and_transcripts_the_context(family, held):
     encode = tokenizer().encode
     for task in sample(family, held):
         for move in task.moves:
             call = protocol.call_text(move.tool, dict(move.args))
-            assert len(encode(call)) <= protocol.CALL_CEILING, call
-            assert len(encode(move.thought)) <= protocol.THOUGHT_CEILING, move.thought
+            assert len(encode(call)) <= protocol.MAX_CALL, call
+            assert len(encode(move.thought)) <= protocol.MAX_THOUGHT, move.thought
             assert len(move.observation or "") <= protocol.OBSERVATION_LIMIT
         ids = protocol.encode_pieces(tokenizer(), task_pieces(task))
         assert len(ids) + 2 <= 512  # bos and eos

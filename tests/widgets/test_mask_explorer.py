@@ -8,12 +8,11 @@ import pytest
 pytest.importorskip("ipywidgets", reason="the notebooks extra is not installed")
 pytest.importorskip("matplotlib", reason="the notebooks extra is not installed")
 
+from tests.table_engine import table_engine
 from tests.toy_tokenizer import EOS, N_SPECIAL, ToyTokenizer, byte_level
 from tinyllm import grammar
-from tinyllm.decode.session import Session
 from tinyllm.errors import UsageError
 from tinyllm.grammar.expression import Call, Concatenation, Repetition, Rules, literal
-from tinyllm.toy import ToyModel
 from tinyllm.widgets import mask_explorer as look
 from tinyllm.widgets.mask_explorer import listed, mark, trail
 from tinyllm.widgets.walk import Walk
@@ -37,8 +36,7 @@ def walked(budget=5, made=LIST, **extra):
     row = np.zeros(TOKENIZER.vocab_size, np.float32)
     for data, value in {**WANTS, **extra}.items():
         row[TOKENIZER.id_of(data)] = value
-    model = ToyModel(np.tile(row, (len(row), 1)), 64)
-    walk = Walk(Session(model, TOKENIZER.eos_ids), [5], made, budget)
+    walk = Walk(table_engine(row, TOKENIZER), [5], made, budget)
     walk.go_on()
     return walk
 
@@ -138,7 +136,7 @@ def test_a_step_that_there_is_not_is_refused():
     walk = walked()
     with pytest.raises(UsageError, match="step is 5; expected 0 to 4"):
         look.told(walk, TOKENIZER, 5)
-    empty = Walk(walk.session, [5], LIST)
+    empty = Walk(walk.lm, [5], LIST)
     with pytest.raises(UsageError, match="call go_on first"):
         look.explorer(empty, TOKENIZER)
 

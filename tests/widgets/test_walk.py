@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.table_engine import table_engine
 from tests.toy_tokenizer import byte_level
 from tinyllm import grammar
 from tinyllm.decode.generate import choose_tokens
 from tinyllm.decode.sampling import Sampler
-from tinyllm.decode.session import Session
 from tinyllm.errors import GrammarError, UsageError
-from tinyllm.toy import ToyModel
 from tinyllm.widgets.walk import CEILING, HAND, MODEL, Walk
 
 TOKENIZER = byte_level(b"12", b"34", b'",')
@@ -24,16 +23,16 @@ PROMPT = [TOKENIZER.id_of(b"p"), TOKENIZER.id_of(b"q")]
 WANTS = {b",": 5, b"12": 4, b"7": 3, b"[": 2, b"]": 1}  # the comma is never legal
 
 
-def session():
-    """A session of a model that always wants the same, most of all a comma."""
+def engine():
+    """An engine that always wants the same, most of all a comma."""
     row = np.zeros(TOKENIZER.vocab_size, np.float32)
     for data, value in WANTS.items():
         row[TOKENIZER.id_of(data)] = value
-    return Session(ToyModel(np.tile(row, (len(row), 1)), 64), TOKENIZER.eos_ids)
+    return table_engine(row, TOKENIZER)
 
 
 def walked(budget=6, n=None):
-    walk = Walk(session(), PROMPT, NUMBERS, budget)
+    walk = Walk(engine(), PROMPT, NUMBERS, budget)
     walk.go_on(n)
     return walk
 
@@ -47,8 +46,10 @@ def ids(*contents):
 
 
 def test_the_model_chooses_what_the_loop_chooses():
-    walk, alone = walked(), session()
-    chosen = choose_tokens(alone, alone.feed(PROMPT), Sampler(), 6, NUMBERS)
+    walk, lm = walked(), engine()
+    alone = lm.session()
+    logits = lm.prefill(alone, PROMPT)
+    chosen = choose_tokens(lm, alone, logits, Sampler(), 6, NUMBERS)
     assert walk.token_ids == [choice.token_id for choice in chosen]
     assert text(walk) == "[12121212]"
     assert walk.session.forwarded == alone.forwarded
@@ -143,7 +144,7 @@ def test_a_hand_cannot_use_up_the_budget_before_the_text_can_end():
 
 
 def test_eos_is_no_step_of_the_text():
-    walk = Walk(session(), PROMPT, grammar.compile("[0-9]*", TOKENIZER), 4)
+    walk = Walk(engine(), PROMPT, grammar.compile("[0-9]*", TOKENIZER), 4)
     walk.go_on()
     (eos,) = TOKENIZER.eos_ids
     with pytest.raises(GrammarError, match="ends the text"):

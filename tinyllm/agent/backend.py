@@ -1,36 +1,42 @@
-"""What stands between the loop and a model: `Slot`, and the `Backend` that fills it.
+"""The interface between the loop and a model: `Slot`, and the `Backend` that fills it.
 
 The loop hands over the whole transcript as ids and gets back one slot. Whether a model
-on this machine wrote it or a server far away, the loop does not know.
+on this machine wrote it or a server far away, the loop does not know. `check_flag` and
+`check_seconds` are for the options that backends share.
+
+Before this: `tools`. Next: `local`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from tinyllm.agent.protocol import parse_call
 from tinyllm.agent.tools import Registry
 from tinyllm.decode.generate import Choice
-from tinyllm.errors import ProtocolError
+from tinyllm.errors import ProtocolError, UsageError
+from tinyllm.progress import ignore
 
 if TYPE_CHECKING:
     from tinyllm.engine import Tokenizer
 
-OnText = Callable[[str], object]
+OnText = Callable[[str], object]  # gets each piece of a text as it is written
 Count = int | None  # None where a server does not say
+MAX_SECONDS = 86_400.0  # of any time limit: a day
 
 
 @dataclass(frozen=True)
 class Slot:
     """What the model wrote in one slot, exactly as ids, and what it cost.
 
-    `tokens` are all that were made for it, in `attempts` replies of which only the last
-    is kept. `legal_min` is the smallest number of legal tokens met, `mass_kept` the
-    share of its probability that the model gave to legal tokens, a mean over the
-    tokens; both are None without a grammar of our own. `forced`: the ceiling was near
-    and the grammar wrote the end. `forwarded` and `reused` count positions.
+    `tokens` counts all tokens of all `attempts`, of which only the last is kept.
+    `legal_min` is the smallest number of tokens that were legal at any position.
+    `mass_kept` is the retained probability mass: the share of its probability that the
+    model gave to legal tokens, averaged over the tokens. Both are None unless a grammar
+    of ours masked the call. `forced`: the token limit was near and the grammar wrote
+    the end. `forwarded` and `reused` count positions.
     """
 
     token_ids: tuple[int, ...]
@@ -43,18 +49,19 @@ class Slot:
     forwarded: Count = 0
     reused: Count = 0
     attempts: int = 1
+    # on request only, and not compared: arrays have no single truth value
     choices: tuple[Choice, ...] = field(default=(), repr=False, compare=False)
 
 
 class Backend(Protocol):
     """What the loop needs of a backend: slots for a transcript, and its limits."""
 
-    n_ctx: int
-    tools: Registry
+    n_ctx: int  # positions; bytes where a server hides its tokens
+    tools: Registry  # the calls that are legal
 
     @property
-    def tokenizer(self) -> Tokenizer | Any:
-        """What spells scaffolding, tasks and observations as ids."""
+    def tokenizer(self) -> Tokenizer:
+        """Return what encodes scaffolding, tasks and observations as ids."""
 
     def set_tools(self, tools: Registry | None) -> None:
         """Swap the tools."""
@@ -62,15 +69,15 @@ class Backend(Protocol):
     def reset(self) -> None:
         """Start afresh."""
 
-    def thought(self, token_ids: Sequence[int], on_text: OnText | None = None) -> Slot:
-        """The thought that follows the transcript."""
+    def thought(self, token_ids: Sequence[int], on_text: OnText = ignore) -> Slot:
+        """Return the thought that follows the transcript."""
 
-    def call(self, token_ids: Sequence[int], on_text: OnText | None = None) -> Slot:
-        """The call that follows the transcript."""
+    def call(self, token_ids: Sequence[int], on_text: OnText = ignore) -> Slot:
+        """Return the call that follows the transcript."""
 
 
 def parses(text: str) -> bool:
-    """Whether the text is a call."""
+    """Return whether the text is a call."""
     try:
         parse_call(text)
     except ProtocolError:
@@ -79,10 +86,25 @@ def parses(text: str) -> bool:
 
 
 def total(counts: Sequence[Count]) -> Count:
-    """The sum, or None where one of them is not known."""
+    """Return the sum, or None where one of the counts is not known."""
     known = [count for count in counts if count is not None]
     return sum(known) if len(known) == len(counts) else None
 
 
-def unheard(text: str) -> None:
-    """The listener of a slot to which nobody listens."""
+def check_flag(name: str, value: bool) -> bool:
+    """Return the value; UsageError unless it is True or False."""
+    if not isinstance(value, bool):
+        raise UsageError(f"{name} must be True or False, not {value!r:.40}")
+    return value
+
+
+def check_seconds(name: str, value: float) -> float:
+    """Return the value; UsageError unless it is a number above 0, in seconds."""
+    # True is an int to Python, and not a time to anybody
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (is_number and 0 < value <= MAX_SECONDS):
+        raise UsageError(
+            f"{name} must be seconds, above 0 and at most {MAX_SECONDS:g}, "
+            f"not {value!r:.40}"
+        )
+    return float(value)

@@ -1,4 +1,4 @@
-"""A calculator for untrusted text: exact, and at once done whatever it is given.
+"""A calculator for untrusted text: exact, and quick whatever it is given.
 
 Public: `calc`.
 
@@ -8,6 +8,8 @@ syntax tree are evaluated, by this module and never by `eval`; no intermediate v
 have more than about `DIGIT_LIMIT` digits, and a power is refused before it is raised.
 
 All values are fractions, so 0.1 + 0.2 is 0.3 and 10 / 4 * 2 is 5.
+
+Before this: `protocol`. Next: `files`.
 """
 
 from __future__ import annotations
@@ -23,9 +25,10 @@ from tinyllm.errors import ToolError
 
 LENGTH_LIMIT = 200  # characters of an expression
 DIGIT_LIMIT = 64  # decimal digits of any value on the way
-BIT_LIMIT = DIGIT_LIMIT * 10 // 3
-PLACES = 6  # decimals of a result that is no whole number
+BIT_LIMIT = DIGIT_LIMIT * 10 // 3  # a decimal digit takes log2(10) = 3.32 bits
+PLACES = 6  # decimals of a result that is not a whole number
 
+# no letters, so no names, no attributes and no calls
 _FOREIGN = re.compile(r"[^0-9+\-*/%(). ]")
 
 
@@ -44,7 +47,7 @@ def calc(expression: str) -> str:
     if foreign := _FOREIGN.search(text):
         raise ToolError(f"calc reads numbers, + - * / % and ( ), not {foreign[0]!r}")
     try:
-        return _written(_value(ast.parse(text, mode="eval").body, text))
+        return _decimal(_value(ast.parse(text, mode="eval").body, text))
     except ZeroDivisionError as error:
         raise ToolError("division by zero") from error
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -52,8 +55,9 @@ def calc(expression: str) -> str:
 
 
 def _value(node: ast.expr, text: str) -> Fraction:
-    """The value of a node; each kind of node that may occur has one line here."""
+    """Return the value of a node; each kind that may occur has one line here."""
     if isinstance(node, ast.Constant):
+        # from the digits as typed: node.value of 0.1 is a float, and not 1/10
         return _capped(Fraction(ast.get_source_segment(text, node) or ""))
     if isinstance(node, ast.UnaryOp) and type(node.op) in _UNARY:
         return _UNARY[type(node.op)](_value(node.operand, text))
@@ -64,31 +68,33 @@ def _value(node: ast.expr, text: str) -> Fraction:
 
 
 def _power(base: Fraction, exponent: Fraction) -> Fraction:
-    """base ** exponent, refused before it is raised if it must be too large."""
+    """Return base ** exponent, refused before it is raised if it must be too large."""
     if exponent.denominator != 1:
         raise ToolError("an exponent must be a whole number")
+    # 9**9**9 would fill the memory, but the size of the result is known beforehand
     if (_bits(base) - 1) * abs(exponent) > BIT_LIMIT:
         raise ToolError(f"the power has more than {DIGIT_LIMIT} digits")
     return Fraction(base ** int(exponent))
 
 
 def _capped(value: Fraction) -> Fraction:
-    """The value itself, or ToolError if it has too many digits to go on with."""
+    """Return the value; ToolError if it has too many digits to go on with."""
     if _bits(value) > BIT_LIMIT:
         raise ToolError(f"a number has more than {DIGIT_LIMIT} digits")
     return value
 
 
 def _bits(value: Fraction) -> int:
-    """How many bits the larger of numerator and denominator has."""
+    """Return the number of bits of numerator or denominator, the larger."""
     return max(value.numerator.bit_length(), value.denominator.bit_length())
 
 
-def _written(value: Fraction) -> str:
-    """A whole number, or a decimal without an exponent and without trailing zeros."""
+def _decimal(value: Fraction) -> str:
+    """Return the value as text: no exponent, no trailing zeros."""
     if value.denominator == 1:
         return str(value.numerator)
     whole = abs(int(value))
+    # a Context counts significant digits: those before the point come on top
     context = Context(prec=PLACES + (len(str(whole)) if whole else 0))
     quotient = context.divide(Decimal(value.numerator), Decimal(value.denominator))
     return f"{quotient:f}".rstrip("0").rstrip(".")

@@ -1,10 +1,12 @@
 """The backend that runs here: it steps in between the logits and the sampling.
 
-Public: `LocalBackend`.
+Public: `LocalBackend`, and `OneLine`, the mask of free text.
 
 A thought is one free line; a call is written under a grammar compiled from the tools,
-so that it always parses. That is all a grammar gives: which tool and which arguments is
+so that it always parses. A grammar cannot give more: which tool and which arguments is
 the model's own doing.
+
+Before this: `backend`. Next: `trace`.
 """
 
 from __future__ import annotations
@@ -14,24 +16,72 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tinyllm import grammar
-from tinyllm.agent import options
-from tinyllm.agent.backend import OnText, Slot, parses, total, unheard
-from tinyllm.agent.one_line import OneLine
-from tinyllm.agent.protocol import CALL_CEILING, THOUGHT_CEILING
+from tinyllm.agent.backend import OnText, Slot, check_flag, parses, total
+from tinyllm.agent.protocol import MAX_CALL, MAX_THOUGHT
 from tinyllm.agent.tools import Registry
 from tinyllm.decode.generate import Choice, Grammar, can_finish, choose_tokens
 from tinyllm.decode.sampling import Sampler
 from tinyllm.decode.threads import one_blas_thread
-from tinyllm.errors import ContextFullError, UsageError
+from tinyllm.errors import ContextFullError, GrammarError, UsageError, check_int
 from tinyllm.grammar import calls
+from tinyllm.progress import ignore
 from tinyllm.text.stream import TextStream
 
 if TYPE_CHECKING:
-    from tinyllm.engine import Engine
+    from tinyllm.engine import Engine, Tokenizer
 
-AGAIN_AT = 0.8  # the lowest temperature of a second try: at 0 it would be the first
+RETRY_TEMPERATURE = 0.8  # at least this: at 0 a second reply would be the first again
 GRAMMARS_KEPT = 8  # a few kB of masks each
+
+
+class OneLine:
+    """A mask in the shape of a grammar: one line of free text, ended by a line break.
+
+    State 0 is the line, state 1 its end. A token with a line break inside is illegal,
+    since text would follow the break; so are special ids, except that eos may end the
+    line where `eos_ends`.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, eos_ends: bool = False) -> None:
+        self.eos_ids = frozenset(tokenizer.eos_ids) if eos_ends else frozenset()
+        # eos in a thought would end the transcript, and not only the line
+        forbidden = set(tokenizer.special_ids) - self.eos_ids
+        contents = [tokenizer.token_bytes(i) for i in range(tokenizer.vocab_size)]
+        legal = [
+            i not in forbidden and (b"\n" not in content or content == b"\n")
+            for i, content in enumerate(contents)
+        ]
+        self.breaks = frozenset(i for i, c in enumerate(contents) if c == b"\n")
+        self._line = np.array(legal, dtype=bool)  # (V,)
+        self._end = np.zeros_like(self._line)  # (V,)
+        # callers get these very arrays, so nobody may change them
+        self._line.flags.writeable = self._end.flags.writeable = False
+
+    def start(self) -> int:
+        """Return the state before the first token."""
+        return 0
+
+    def mask(self, state: int) -> NDArray[np.bool_]:
+        """Return which tokens are legal: bool (V,), read-only."""
+        return self._end if state else self._line
+
+    def advance(self, state: int, token_id: int) -> int:
+        """Return the state after a legal token; GrammarError if it is illegal."""
+        if not self.mask(state)[token_id]:
+            raise GrammarError(f"token {token_id} is not allowed in a free line")
+        return int(token_id in self.breaks)
+
+    def is_done(self, state: int) -> bool:
+        """Return whether the line has ended, after which nothing is legal."""
+        return state == 1
+
+    def finish(self, state: int) -> tuple[int, ...]:
+        """Return the shortest completion: none, since a line may stop anywhere."""
+        return ()
 
 
 class LocalBackend:
@@ -39,8 +89,8 @@ class LocalBackend:
 
     The session persists: of a transcript only the ids by which it grew are forwarded.
     A free call (`constrain=False`) that does not parse is sampled again, up to
-    `attempts` replies in all, from temperature 0.8 on. `calls`, `parsed` and `tokens`
-    count over the life of the backend.
+    `attempts` replies in all, at temperature 0.8 or above. `calls`, `parsed` and
+    `tokens` count over the life of the backend.
     """
 
     def __init__(
@@ -58,12 +108,13 @@ class LocalBackend:
         self.tokenizer = lm.tokenizer
         self.session = lm.session()
         self.n_ctx = self.session.n_ctx
-        self.constrain = options.flag("constrain", constrain)
+        self.constrain = check_flag("constrain", constrain)
         self.keep_choices = keep_choices
-        self.attempts = options.positive("attempts", attempts)
+        self.attempts = check_int("attempts", attempts, 1)
         self.calls = self.parsed = self.tokens = 0
         self.temperature, self.seed = temperature, seed
-        self._grammars: dict[str, Grammar] = {}
+        self._grammars: dict[str, Grammar] = {}  # by the schema of their registry
+        # the trie of all tokens is built once, and every grammar shares it
         self._vocabulary = grammar.Vocabulary(self.tokenizer) if constrain else None
         self._thought = OneLine(self.tokenizer)
         self._free_call = OneLine(self.tokenizer, eos_ends=True)
@@ -81,49 +132,50 @@ class LocalBackend:
         self._grammar = self._compiled() if self.constrain else self._free_call
 
     def reset(self) -> None:
-        """Start afresh: the session is empty and the dice are at `seed`."""
+        """Start afresh: the session is empty and the samplers are back at `seed`."""
         self.session.reset()
         self.sampler = Sampler(temperature=self.temperature, seed=self.seed)
-        again = max(self.temperature, AGAIN_AT)
-        self._again = Sampler(temperature=again, seed=self.seed)
+        retry = max(self.temperature, RETRY_TEMPERATURE)
+        self._retry_sampler = Sampler(temperature=retry, seed=self.seed)
 
-    def thought(self, token_ids: Sequence[int], on_text: OnText | None = None) -> Slot:
-        """The thought that follows the transcript.
+    def thought(self, token_ids: Sequence[int], on_text: OnText = ignore) -> Slot:
+        """Return the thought that follows the transcript.
 
         `on_text` gets the text piece by piece while it is written. ContextFullError if
-        there is no room.
+        no position is free.
         """
-        budget = self._budget(len(token_ids), THOUGHT_CEILING, self._thought)
+        budget = self._budget(len(token_ids), MAX_THOUGHT, self._thought)
         return self._slot(token_ids, self._thought, self.sampler, budget, on_text)
 
-    def call(self, token_ids: Sequence[int], on_text: OnText | None = None) -> Slot:
-        """The call that follows the transcript.
+    def call(self, token_ids: Sequence[int], on_text: OnText = ignore) -> Slot:
+        """Return the call that follows the transcript.
 
-        Without `constrain` it is free text to the end of the line, stripped; where it
-        may be tried again, `on_text` gets it whole, at the end. ContextFullError if the
-        context, not the ceiling, cuts the call short: half a call is none, and what a
-        grammar writes to squeeze it in is no decision of the model's.
+        Without `constrain` it is free text to the end of the line, stripped; where
+        there may be several attempts, `on_text` gets the last one in one piece.
+        ContextFullError if the context, not the token limit, cuts the call short: half
+        a call is not a call, and the model did not decide what a grammar squeezes in.
         """
         rules = self._grammar
-        budget = self._budget(len(token_ids), CALL_CEILING, rules)
+        budget = self._budget(len(token_ids), MAX_CALL, rules)
         if self.constrain or self.attempts == 1:
             slot = self._slot(token_ids, rules, self.sampler, budget, on_text)
         else:
-            slot = self._tried(token_ids, budget)
-            (on_text or unheard)(slot.text)
-        cut = slot.forced if self.constrain else len(slot.token_ids) == budget
-        if cut and budget < CALL_CEILING:
+            slot = self._first_that_parses(token_ids, budget)
+            on_text(slot.text)  # only now is it certain which attempt counts
+        # a free call that used up its budget met no line break: it is not complete
+        is_cut = slot.forced if self.constrain else len(slot.token_ids) == budget
+        if is_cut and budget < MAX_CALL:
             raise _full(len(token_ids), self.n_ctx)
         self.calls += 1
         self.parsed += parses(slot.text)
         return slot
 
-    def _tried(self, token_ids: Sequence[int], budget: int) -> Slot:
-        """The first reply that parses, or the last; it cost what all of them cost."""
+    def _first_that_parses(self, token_ids: Sequence[int], budget: int) -> Slot:
+        """Return the first reply that parses, or the last; its costs are of all."""
         replies: list[Slot] = []
         while len(replies) < self.attempts:
-            sampler = self._again if replies else self.sampler
-            reply = self._slot(token_ids, self._grammar, sampler, budget, None)
+            sampler = self._retry_sampler if replies else self.sampler
+            reply = self._slot(token_ids, self._grammar, sampler, budget, ignore)
             replies.append(reply)
             if parses(reply.text):
                 break
@@ -141,23 +193,27 @@ class LocalBackend:
         rules: Grammar,
         sampler: Sampler,
         budget: int,
-        on_text: OnText | None,
+        on_text: OnText,
     ) -> Slot:
-        """One slot under these rules, in at most `budget` tokens."""
-        free = isinstance(rules, OneLine)
+        """Return one slot under these rules, of at most `budget` tokens."""
+        is_free = isinstance(rules, OneLine)
         before = self.session.forwarded, self.session.reused
-        with one_blas_thread():
-            logits = self.session.feed(token_ids)  # (V,)
-            chosen = choose_tokens(self.session, logits, sampler, budget, rules)
-            choices, text = self._collected(chosen, on_text or unheard)
-        legal = [] if free else [choice.legal for choice in choices if choice.legal]
-        mass = [] if free else [choice.mass_kept or 0.0 for choice in choices]
+        with one_blas_thread():  # small products lose more by threads than they gain
+            # the whole transcript, of which the session forwards what is new
+            logits = self.lm.prefill(self.session, token_ids)  # (V,)
+            chosen = choose_tokens(
+                self.lm, self.session, logits, sampler, budget, rules
+            )
+            choices, text = self._collected(chosen, on_text)
+        # a free line has a mask too, but not one that says anything about the model
+        legal = [] if is_free else [choice.legal for choice in choices if choice.legal]
+        mass = [] if is_free else [choice.mass_kept or 0.0 for choice in choices]
         self.tokens += len(choices)
         return Slot(
             token_ids=tuple(choice.token_id for choice in choices),
             text=text.strip(),
             tokens=len(choices),
-            constrained=not free,
+            constrained=not is_free,
             legal_min=min(legal, default=None),
             mass_kept=sum(mass) / len(mass) if mass else None,
             forced=any(choice.forced for choice in choices),
@@ -166,18 +222,22 @@ class LocalBackend:
             choices=tuple(choices) if self.keep_choices else (),
         )
 
-    def _budget(self, length: int, ceiling: int, rules: Grammar) -> int:
-        """How many tokens a slot may have after `length` positions."""
-        room = self.n_ctx - length
-        short = room < ceiling and not can_finish(rules, rules.start(), room)
-        if room < 1 or short:
+    def _budget(self, length: int, limit: int, rules: Grammar) -> int:
+        """Return how many tokens a slot may have after `length` positions.
+
+        ContextFullError if even the shortest legal text would not fit.
+        """
+        free = self.n_ctx - length
+        # far from the end of the context the question need not be asked
+        is_short = free < limit and not can_finish(rules, rules.start(), free)
+        if free < 1 or is_short:
             raise _full(length, self.n_ctx)
-        return min(ceiling, room)
+        return min(limit, free)
 
     def _collected(
-        self, chosen: Iterable[Choice], say: OnText
+        self, chosen: Iterable[Choice], on_text: OnText
     ) -> tuple[list[Choice], str]:
-        """The choices up to a line break, which is not kept, and their text."""
+        """Return the choices up to a line break, which is dropped, and their text."""
         choices: list[Choice] = []
         stream = TextStream(self.tokenizer)
         pieces = []
@@ -186,9 +246,9 @@ class LocalBackend:
                 break
             choices.append(choice)
             pieces.append(stream.push(choice.token_id))
-            say(pieces[-1])
-        pieces.append(stream.flush())
-        say(pieces[-1])
+            on_text(pieces[-1])
+        pieces.append(stream.flush())  # what is left of an unfinished character
+        on_text(pieces[-1])
         return choices, "".join(pieces)
 
     def _compiled(self) -> Grammar:
@@ -204,6 +264,6 @@ class LocalBackend:
 
 
 def _full(length: int, n_ctx: int) -> ContextFullError:
-    """The error for a transcript that leaves too little room for a reply."""
+    """Return the error for a transcript that leaves no room for a reply."""
     taken = f"{length} of {n_ctx} positions are taken"
     return ContextFullError(f"no room for the reply: {taken}; try fewer, shorter steps")

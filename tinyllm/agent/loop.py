@@ -1,24 +1,26 @@
-"""The agent loop: thought, call, observation, until an answer or a bound.
+"""The agent loop: thought, call, observation, until an answer or a limit.
 
 Public: `Agent`.
 
 The transcript is one growing list of token ids: the ids of the scaffolding, each piece
 encoded alone, and the ids of the slots as the model produced them. It is never decoded
-and encoded again. What a tool says enters as one JSON string literal: data, whatever it
+and encoded again. A tool's text enters it as one JSON string literal: data, whatever it
 looks like.
+
+Before this: `trace`. Next: `train`, which makes a model that can do this.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
 import time
 from collections.abc import Callable
 from typing import Any
 
 from tinyllm.agent import protocol
-from tinyllm.agent.backend import Backend, Slot
+from tinyllm.agent.backend import Backend, Slot, check_seconds
 from tinyllm.agent.local import LocalBackend
-from tinyllm.agent.options import duration, positive
 from tinyllm.agent.protocol import encode_pieces, observation_literal, parse_call
 from tinyllm.agent.tools import ANSWER, Registry, default
 from tinyllm.agent.trace import Step, Trace
@@ -28,21 +30,23 @@ from tinyllm.errors import (
     ProtocolError,
     ToolError,
     UsageError,
+    check_int,
 )
+from tinyllm.progress import ignore
 
 OnEvent = Callable[[str, str], object]
 OnStep = Callable[[Step], object]
-MAX_SECONDS = 600.0  # a run that takes longer is a run that nobody waits for
+MAX_SECONDS = 600.0  # of a run: nobody waits for longer
 
 
 class Agent:
-    """A model (or a backend) with tools, that solves a task step by step.
+    """A model (or a backend) with tools that solves a task step by step.
 
-    `lm_or_backend` is what `tinyllm.load` returns, or a Backend, which takes over the
-    tools, if some are given. Without tools it gets those of the backend, or the default
-    ones. An `instruction` stands between tools and task. A run ends after `max_steps`
-    or, looked at with each piece of text, `max_seconds` on the `clock` (None: never); a
-    tool is not interrupted. The options of LocalBackend are handed on to it:
+    `lm_or_backend` is the result of `tinyllm.load`, or a Backend, which takes over the
+    `tools` if there are any; else it keeps its own, and a model gets the default ones.
+    The prompt has an `instruction` between tools and task. A run ends after `max_steps`
+    or after `max_seconds` on the `clock` (None: never), which it checks with each piece
+    of text; it does not interrupt a tool. LocalBackend gets the other options:
     temperature, constrain, seed, keep_choices, attempts.
     """
 
@@ -58,10 +62,10 @@ class Agent:
         clock: Callable[[], float] = time.monotonic,
         **options: Any,
     ) -> None:
-        positive("max_steps", max_steps)
-        positive("observation_limit", observation_limit)
+        check_int("max_steps", max_steps, 1)
+        check_int("observation_limit", observation_limit, 1)
         if max_seconds is not None:
-            duration("max_seconds", max_seconds)
+            check_seconds("max_seconds", max_seconds)
         self.backend: Backend = _backend(lm_or_backend, tools, options)
         self.max_steps = max_steps
         self.observation_limit = observation_limit
@@ -72,48 +76,49 @@ class Agent:
     def run(
         self,
         task: str,
-        on_event: OnEvent | None = None,
-        on_step: OnStep | None = None,
+        on_event: OnEvent = ignore,
+        on_step: OnStep = ignore,
     ) -> Trace:
-        """The trace of solving the task; starts from an empty session each time.
+        """Return the trace of solving the task; each run starts from an empty session.
 
         `on_event(kind, text)` gets kind "thought" and "call" with the text piece by
-        piece (the first is empty), and "observation" with the whole literal;
+        piece (the first is empty), and "observation" with the complete literal;
         `on_step` gets each step when it is done. UsageError if the task is empty or
         does not fit into the context, or if no tool could end the run.
         """
-        token_ids = self._prompt(task)
+        token_ids = self._prompt(task)  # grows in place from here on
         self.backend.reset()
-        tell = self._timed(on_event or _ignore)
+        on_event = self._timed(on_event)
         steps: list[Step] = []
         reason = ""
         while not reason:
             try:
-                steps.append(self._step(token_ids, tell))
-            except ContextFullError:
+                steps.append(self._step(token_ids, on_event))
+            except ContextFullError:  # the steps so far are worth keeping
                 reason = "context_full"
             except _TimeUpError:
                 reason = "time_up"
             else:
-                (on_step or _unheeded)(steps[-1])
+                on_step(steps[-1])  # out here, so that its own errors come through
                 reason = self._ended(steps)
         answer = steps[-1].answer if steps else None
         task = protocol.clean_task(task)
         return Trace(task, answer, tuple(steps), reason, tuple(token_ids))
 
-    def _timed(self, tell: OnEvent) -> OnEvent:
-        """The listener, which ends the run where the model goes on for too long."""
+    def _timed(self, on_event: OnEvent) -> OnEvent:
+        """Return the callback with a clock in it, which ends a run that takes long."""
         end = None if self.max_seconds is None else self.clock() + self.max_seconds
 
-        def told(kind: str, text: str) -> None:
-            tell(kind, text)
+        def timed(kind: str, text: str) -> None:
+            on_event(kind, text)
+            # after an observation the step is complete: it is kept, the next is not
             if end is not None and kind != "observation" and self.clock() >= end:
                 raise _TimeUpError
 
-        return told
+        return timed
 
     def _prompt(self, task: str) -> list[int]:
-        """The ids of tools and task; UsageError if no thought could follow them."""
+        """Return the ids of tools and task; UsageError if no thought could follow."""
         tokenizer, n_ctx = self.backend.tokenizer, self.backend.n_ctx
         if ANSWER not in self.backend.tools:
             raise UsageError(
@@ -123,48 +128,53 @@ class Agent:
         tools = self.backend.tools.describe()
         token_ids = protocol.prompt_ids(tokenizer, tools, task, self.instruction)
         length = len(token_ids) + len(tokenizer.encode(protocol.THOUGHT))
-        if length >= n_ctx:
+        if length >= n_ctx:  # not even one token of a thought would fit
             raise UsageError(
                 f"the task is too long: with its tools it takes {length} tokens, and "
                 f"this model has a context of {n_ctx}; shorten it or give fewer tools"
             )
         return token_ids
 
-    def _step(self, token_ids: list[int], tell: OnEvent) -> Step:
-        """One turn, whose ids are appended to the transcript."""
+    def _step(self, token_ids: list[int], on_event: OnEvent) -> Step:
+        """Return one turn; its ids are appended to the transcript."""
         slots = (
-            self._slot("thought", protocol.THOUGHT, token_ids, tell),
-            self._slot("call", protocol.CALL, token_ids, tell),
+            self._slot("thought", protocol.THOUGHT, token_ids, on_event),
+            self._slot("call", protocol.CALL, token_ids, on_event),
         )
-        step = self._acted(slots)
+        step = self._acted(slots)  # the only line that acts
         if step.observation is not None:
             literal = observation_literal(step.observation, self.observation_limit)
             pieces = [protocol.OBSERVATION, literal]
             token_ids += encode_pieces(self.backend.tokenizer, pieces)
-            tell("observation", literal)
+            on_event("observation", literal)
         return step
 
-    def _slot(self, kind: str, label: str, token_ids: list[int], tell: OnEvent) -> Slot:
-        """The slot after this label; the ids of both are appended as they are."""
+    def _slot(
+        self, kind: str, label: str, token_ids: list[int], on_event: OnEvent
+    ) -> Slot:
+        """Return the slot after this label; the ids of both are appended."""
         token_ids += self.backend.tokenizer.encode(label)
-        tell(kind, "")
+        on_event(kind, "")
         ask = self.backend.thought if kind == "thought" else self.backend.call
-        slot = ask(token_ids, lambda text: tell(kind, text))
-        spelled = map(self.backend.tokenizer.token_bytes, slot.token_ids)
-        if any(b"\n" in part for part in spelled):
-            told = f"the backend wrote more than one line as its {kind}"
-            raise InferenceError(f"{told}: {slot.text!r:.60}")
+        slot = ask(token_ids, lambda text: on_event(kind, text))
+        spelling = map(self.backend.tokenizer.token_bytes, slot.token_ids)
+        if any(b"\n" in part for part in spelling):
+            # a second line could begin with CALL: or OBSERVATION:
+            raise InferenceError(
+                f"the backend wrote more than one line as its {kind}: {slot.text!r:.60}"
+            )
         token_ids += slot.token_ids
         return slot
 
     def _acted(self, slots: tuple[Slot, Slot]) -> Step:
-        """The step that results from doing what the call says.
+        """Return the step that results from carrying out the call.
 
         A call that does not parse, or a tool that fails, is an observation.
         """
         tool, args = None, None
         try:
             tool, args = parse_call(slots[1].text)
+            # the name is looked up in the registry, and nowhere else
             result = self.backend.tools.run(tool, args)
         except (ProtocolError, ToolError) as error:
             return Step(slots, tool, args, self._cut(f"error: {error}"))
@@ -173,24 +183,31 @@ class Agent:
         return Step(slots, tool, args, self._cut(result))
 
     def _cut(self, text: str) -> str:
-        """The text as the model will see it: what its literal says."""
+        """Return the text as the model reads it: the value of its literal."""
+        # through the literal and back: cut, and without half characters
         return str(json.loads(observation_literal(text, self.observation_limit)))
 
     def _ended(self, steps: list[Step]) -> str:
-        """Why the run is over after these steps, or "" if it goes on."""
+        """Return why the run is over after these steps, or "" if it goes on."""
         if steps[-1].answer is not None:
             return "answered"
+        # a model that repeats itself and gets the same reply would go on like that
         if len(steps) > 1 and _action(steps[-1]) == _action(steps[-2]):
             return "repeated"
         return "max_steps" if len(steps) >= self.max_steps else ""
 
 
 def _backend(thing: Any, tools: Registry | None, options: dict[str, Any]) -> Backend:
-    """The thing itself if it is a backend, else a local one around it."""
+    """Return the thing itself if it is a backend, else a local one around it."""
+    names = [*inspect.signature(Agent).parameters][1:-1]  # but lm_or_backend, **options
+    names += [*inspect.signature(LocalBackend).parameters][2:]  # but lm, tools
+    if wrong := [name for name in options if name not in names]:
+        raise UsageError(f"Agent has no option {wrong[0]!r}: it has {', '.join(names)}")
     if tools is not None and not isinstance(tools, Registry):
         raise UsageError(
             f"tools must be a Registry, not {tools!r:.40}: write Registry([...])"
         )
+    # by what it can do, not by its class: a test writes a backend in a few lines
     if not hasattr(thing, "thought"):
         mine = default() if tools is None else tools
         return LocalBackend(thing, mine, **options)
@@ -203,18 +220,10 @@ def _backend(thing: Any, tools: Registry | None, options: dict[str, Any]) -> Bac
 
 
 def _action(step: Step) -> tuple[object, ...]:
-    """What must be the same for a step to count as repeated."""
-    asked = step.call if step.tool is None else (step.tool, step.args)
-    return asked, step.observation
+    """Return what must be the same for a step to count as repeated."""
+    call = step.call if step.tool is None else (step.tool, step.args)
+    return call, step.observation
 
 
 class _TimeUpError(Exception):
-    """The run has taken longer than it may; ends the slot that is being written."""
-
-
-def _ignore(kind: str, text: str) -> None:
-    """The listener of a run to which nobody listens."""
-
-
-def _unheeded(step: Step) -> None:
-    """The same for steps."""
+    """A run has taken too long; it ends the slot that is being written."""

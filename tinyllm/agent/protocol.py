@@ -1,4 +1,4 @@
-"""The agent's protocol: which pieces a transcript is made of, and how a call is read.
+"""The agent's protocol: the pieces that make a transcript, and how a call is read.
 
 Public: `prompt_ids`, `prompt_pieces`, `describe`, `encode_pieces`, `clean_task`,
 `one_line`, `one_line_json`, `observation_literal`, `call_text`, `parse_call` and the
@@ -14,7 +14,9 @@ constants.
 A transcript is token ids: bos, then each piece encoded alone. The harness writes the
 scaffolding, the model fills the slots after THOUGHT and CALL, and every other text is
 one line, so that nothing in it can begin a line of the protocol. The trainer builds its
-corpus from the same pieces: the model has seen every boundary that it will meet.
+corpus from the same pieces: at run time every boundary is one that it was trained on.
+
+Before this: `grammar/calls`. Next: `calculator`.
 """
 
 from __future__ import annotations
@@ -22,12 +24,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from tinyllm import strict_json
+from tinyllm.engine import Tokenizer
 from tinyllm.errors import ProtocolError, UsageError
-from tinyllm.text.start import Begins, after_bos
+from tinyllm.text.start import after_bos
 
+# A label begins with the line break that ends the slot before it, and ends with the
+# blank, so that a slot begins with its first word.
 TOOLS = "TOOLS: "
 FORMAT = "\nFORMAT: "
 TASK = "\nTASK: "
@@ -36,37 +41,30 @@ CALL = "\nCALL: "
 OBSERVATION = "\nOBSERVATION: "
 END = "\n"  # after the final call, before eos; written by the trainer only
 
-THOUGHT_CEILING = 24  # tokens
-CALL_CEILING = 96  # tokens
+MAX_THOUGHT = 24  # tokens of a slot
+MAX_CALL = 96
 OBSERVATION_LIMIT = 160  # characters, before escaping
-CALL_LIMIT = 2048  # characters of a free reply that are looked at
+CALL_LIMIT = 2048  # characters of a free reply; a longer one is not parsed
 CUT = "…"
 CALL_FORMAT = 'a CALL is one line of JSON, {"tool": name, "args": {name: value}}'
 
+# U+0085, U+2028 and U+2029 are line breaks to some readers, the rest is invisible
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-_SURROGATE = re.compile("[\ud800-\udfff]")
-
-
-class Encoder(Begins, Protocol):
-    """What the protocol needs of a tokenizer."""
-
-    def encode(self, text: str) -> list[int]:
-        """The ids of a text, never special ones."""
-        ...
+_SURROGATE = re.compile("[\ud800-\udfff]")  # half a character: UTF-8 has none
 
 
 def prompt_pieces(tools_text: str, task: str, instruction: str = "") -> list[str]:
-    """The pieces from the start to the end of the task; THOUGHT comes next.
+    """Return the pieces from the start to the end of the task; THOUGHT comes next.
 
-    An instruction, if there is one, stands on a line between the two. UsageError if
+    An instruction, if there is one, gets a line between tools and task. UsageError if
     nothing of the task is left after cleaning.
     """
-    told = [FORMAT, one_line(instruction)] if instruction else []
-    return [TOOLS, one_line(tools_text), *told, TASK, clean_task(task)]
+    extra = [FORMAT, one_line(instruction)] if instruction else []
+    return [TOOLS, one_line(tools_text), *extra, TASK, clean_task(task)]
 
 
 def describe(tools: Mapping[str, Iterable[str]]) -> str:
-    """The tool list as a prompt shows it: each name with the names of its arguments.
+    """Return the tool list as a prompt shows it: each name with its arguments.
 
     >>> describe({"calc": ["expression"], "answer": ["text"]})
     'calc(expression) answer(text)'
@@ -74,23 +72,24 @@ def describe(tools: Mapping[str, Iterable[str]]) -> str:
     return " ".join(f"{name}({', '.join(args)})" for name, args in tools.items())
 
 
-def encode_pieces(tokenizer: Encoder, pieces: Iterable[str]) -> list[int]:
-    """The ids of each piece encoded alone, in order; no bos and no special ids."""
+def encode_pieces(tokenizer: Tokenizer, pieces: Iterable[str]) -> list[int]:
+    """Return the ids of each piece encoded alone, in order; no bos, no special ids."""
+    # never joined first: encode(a) + encode(b) need not be encode(a + b)
     return [token_id for piece in pieces for token_id in tokenizer.encode(piece)]
 
 
 def prompt_ids(
-    tokenizer: Encoder, tools_text: str, task: str, instruction: str = ""
+    tokenizer: Tokenizer, tools_text: str, task: str, instruction: str = ""
 ) -> list[int]:
-    """The first ids of a transcript: the pieces of `prompt_pieces`, after bos."""
+    """Return the first ids of a transcript: bos, then those of `prompt_pieces`."""
     pieces = prompt_pieces(tools_text, task, instruction)
     return after_bos(tokenizer, encode_pieces(tokenizer, pieces))
 
 
 def clean_task(task: str) -> str:
-    """The task as one stripped line: runs of line breaks and controls become a space.
+    """Return the task on one line: runs of line breaks and controls become a space.
 
-    UsageError if nothing is left or the task is no text.
+    UsageError if nothing is left or the task is not a text.
     """
     if not isinstance(task, str):
         raise UsageError(f"the task must be a text, not {type(task).__name__}")
@@ -101,17 +100,18 @@ def clean_task(task: str) -> str:
 
 
 def observation_literal(text: str, limit: int = OBSERVATION_LIMIT) -> str:
-    """A tool's output as a JSON string literal on one line.
+    """Return a tool's output as a JSON string literal on one line.
 
     A text longer than `limit` characters is cut to `limit`, the last being "…".
     """
+    # before escaping: half an escape would not be a literal
     if len(text) > limit:
         text = text[: limit - len(CUT)] + CUT
     return one_line_json(text)
 
 
 def call_text(tool: str, args: dict[str, Any]) -> str:
-    """A call as compact JSON on one line, as the grammar writes it and training shows.
+    """Return a call as compact JSON on one line, as grammar and training write it.
 
     >>> call_text("calc", {"expression": "1+1"})
     '{"tool":"calc","args":{"expression":"1+1"}}'
@@ -120,15 +120,16 @@ def call_text(tool: str, args: dict[str, Any]) -> str:
 
 
 def parse_call(text: str) -> tuple[str, dict[str, Any]]:
-    """The tool and the arguments of the one object with which a free reply begins.
+    """Return the tool and the arguments of the object with which a reply begins.
 
     What follows the first object is ignored: a second call, a forged observation.
-    ProtocolError if it is no strict JSON, repeats a key, is longer than CALL_LIMIT
+    ProtocolError if it is not strict JSON, repeats a key, is longer than CALL_LIMIT
     characters, or is anything but {"tool": text, "args": object}.
     """
     found = _first_object(text.strip())
     if set(found) != {"tool", "args"}:
         raise ProtocolError(f"a call has the keys tool and args, not {_keys(found)}")
+    # whether the tool exists and the arguments fit is for the registry to say
     tool, args = found["tool"], found["args"]
     if not isinstance(tool, str) or not isinstance(args, dict):
         raise ProtocolError('"tool" must be a text and "args" an object')
@@ -136,7 +137,9 @@ def parse_call(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def _first_object(text: str) -> dict[str, Any]:
-    """The JSON object at the start of the text, read strictly."""
+    """Return the JSON object at the start of the text, read strictly."""
+    # These messages are observations: a model reads them, so other words here would
+    # give other runs.
     if not text.startswith("{"):
         raise ProtocolError('a call must begin with {"tool": and end with }')
     if len(text) > CALL_LIMIT:
@@ -152,21 +155,22 @@ def _first_object(text: str) -> dict[str, Any]:
 
 
 def _keys(found: dict[str, Any]) -> str:
-    """The keys for a message, cut to a readable length."""
+    """Return the keys for a message, cut to a readable length."""
     return f"{', '.join(map(repr, found)) or 'none':.60}"
 
 
 def one_line(text: str) -> str:
-    """The text without line breaks, control characters and lone surrogates."""
+    """Return the text without line breaks, control characters and half characters."""
     spaced = re.sub(f"{_CONTROL.pattern}+", " ", text)
     return _SURROGATE.sub("\ufffd", spaced).strip()
 
 
 def one_line_json(value: Any) -> str:
-    """Compact JSON in which every line break and control character is escaped.
+    """Return compact JSON in which every line break and control character is escaped.
 
     json escapes those below U+0020; U+007F to U+009F, U+2028 and U+2029 are added.
     """
+    # not ASCII: a letter with an accent is fewer tokens than its escape
     raw = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     escaped = _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", raw)
     return _SURROGATE.sub("\ufffd", escaped)

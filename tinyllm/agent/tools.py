@@ -3,9 +3,12 @@
 Public: `Tool`, `Registry`, `default`, `every`, and the tools `calc`, `read_file`,
 `list_files`, `remember`, `answer`.
 
-The JSON Schema of a tool is read off its signature with `inspect`: four types are
-enough for a course, and pydantic would be a dependency of the core. A tool that fails
-is no exception for the loop but an observation "error: …": the model can react to it.
+`inspect` reads the JSON Schema of a tool off its signature: four types are enough for a
+course, and pydantic would be a dependency of the core. A tool that fails does not end
+the loop: the model gets an observation "error: …" and can react to it. So the words of
+a ToolError are input of the model, and other words would lead to other runs.
+
+Before this: `files`. Next: `backend`.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from typing import Any
 
 from tinyllm.agent.calculator import calc
 from tinyllm.agent.files import folder, list_names, read_text
-from tinyllm.agent.protocol import describe
+from tinyllm.agent.protocol import describe, one_line_json
 from tinyllm.errors import ToolError
 
 __all__ = [
@@ -35,7 +38,7 @@ __all__ = [
 ]
 
 ANSWER = "answer"  # the tool that ends a run
-NOTE_LIMIT = 100  # notes that remember() holds
+NOTE_LIMIT = 100  # notes that remember() keeps
 MESSAGE_LIMIT = 120  # characters of a foreign exception's message
 
 _JSON_TYPES: dict[type, str] = {
@@ -76,12 +79,13 @@ class Tool:
 
     @classmethod
     def of(cls, function: Callable[..., object]) -> Tool:
-        """The tool made from a function whose parameters are str, int, float or bool.
+        """Return the tool of a function whose parameters are str, int, float or bool.
 
         Name, description and schema are the function's name, the first line of its
         docstring and its signature; a parameter with a default may be left out.
         ToolError if one of them is missing or of another kind.
         """
+        # a model writes the name inside a JSON string, and a prompt lists it as a word
         name = getattr(function, "__name__", None)
         if not (isinstance(name, str) and name.isidentifier() and name.isascii()):
             raise ToolError(f"a tool needs a plain name, not {name!r}: use def")
@@ -94,6 +98,7 @@ class Tool:
     def check(self, args: dict[str, Any]) -> None:
         """Raise ToolError unless the arguments fit the schema."""
         wanted = self.parameters["properties"]
+        # a wrong name first: it is the likely reason why another one is missing
         for key in args:
             if key not in wanted:
                 takes = ", ".join(wanted) or "no arguments"
@@ -114,6 +119,7 @@ class Registry:
 
     def __init__(self, tools: Iterable[Tool | Callable[..., object]]) -> None:
         made = [tool if isinstance(tool, Tool) else Tool.of(tool) for tool in tools]
+        # a dict keeps the order, which is the order of the prompt
         self._tools = {tool.name: tool for tool in made}
         if len(self._tools) != len(made):
             names = ", ".join(tool.name for tool in made)
@@ -129,21 +135,22 @@ class Registry:
         return name in self._tools
 
     def describe(self) -> str:
-        """The tools as the prompt lists them: "calc(expression) answer(text)"."""
+        """Return the tools as prompts list them: "calc(expression) answer(text)"."""
         return describe({t.name: t.parameters["properties"] for t in self})
 
     def schema(self) -> dict[str, Any]:
-        """The JSON Schema of one call: {"tool": name, "args": {…}} of one of the tools.
+        """Return the JSON Schema of one call, {"tool": name, "args": {…}}, of any tool.
 
         ToolError if there are no tools.
         """
         if not self._tools:
             raise ToolError("no tools, so no call is possible: register at least one")
+        # a branch for each tool: its arguments belong to it and to no other
         calls = [{"tool": {"const": t.name}, "args": t.parameters} for t in self]
         return {"anyOf": [_object_schema(call, list(call)) for call in calls]}
 
     def check(self, name: str, args: dict[str, Any]) -> Tool:
-        """The tool of that name; ToolError if there is none or the arguments misfit."""
+        """Return the tool of that name; ToolError if none or the arguments misfit."""
         if name not in self._tools:
             known = ", ".join(self._tools)
             raise ToolError(f"there is no tool {name!r:.40}, only {known}")
@@ -151,24 +158,30 @@ class Registry:
         return self._tools[name]
 
     def run(self, name: str, args: dict[str, Any]) -> str:
-        """What the tool returns, as text; ToolError whatever goes wrong inside it.
+        """Return the tool's result as text (a dict or list as JSON); ToolError.
 
-        Only KeyboardInterrupt passes through: whatever else a tool raises, be it no
-        Exception, is its failure and not the end of the run.
+        Only KeyboardInterrupt passes through: anything else that a tool raises, even
+        SystemExit, is its failure and not the end of the run.
         """
+        # checked again although a grammar may have: a free call or a server has none
         tool = self.check(name, args)
         try:
-            return str(tool.function(**args))
+            result = tool.function(**args)
+            if inspect.iscoroutine(result):
+                result.close()  # else Python warns that nobody awaited it
+                raise ToolError(f"{name} is async: a tool returns its text")
+            is_json = isinstance(result, dict | list)
+            return one_line_json(result) if is_json else str(result)
         except KeyboardInterrupt:
             raise
         except ToolError as error:
             raise ToolError(_message(error)) from error
-        except BaseException as error:
+        except BaseException as error:  # a tool is foreign code: it may raise anything
             reason = f"{type(error).__name__}: {_message(error)}"[:MESSAGE_LIMIT]
             raise ToolError(f"{name} failed with {reason}") from error
 
     def call(self, name: str, args: dict[str, Any]) -> str:
-        """The observation of a call: the tool's text, or "error: …" and the reason."""
+        """Return the observation of a call: the text, or "error: …" and the reason."""
         try:
             return self.run(name, args)
         except ToolError as error:
@@ -181,7 +194,7 @@ def answer(text: str) -> str:
 
 
 def read_file(root: str | Path = ".") -> Tool:
-    """The tool that reads a text file inside one folder (see `files.read_text`)."""
+    """Return the tool that reads a text file in one folder: `files.read_text`."""
     inside = folder(root)
 
     def read_file(path: str) -> str:
@@ -192,7 +205,7 @@ def read_file(root: str | Path = ".") -> Tool:
 
 
 def list_files(root: str | Path = ".") -> Tool:
-    """The tool that lists the files of one folder (see `files.list_names`)."""
+    """Return the tool that lists the files of one folder: `files.list_names`."""
     inside = folder(root)
 
     def list_files() -> str:
@@ -203,11 +216,12 @@ def list_files(root: str | Path = ".") -> Tool:
 
 
 def remember(notes: list[str] | None = None) -> Tool:
-    """The tool that appends a text to `notes`, of which the caller keeps hold."""
+    """Return the tool that appends a text to the caller's list `notes`."""
     kept = [] if notes is None else notes
 
     def remember(text: str) -> str:
         """Keep a note."""
+        # a model that repeats itself must not fill the memory
         if len(kept) >= NOTE_LIMIT:
             raise ToolError(f"there are {NOTE_LIMIT} notes already")
         kept.append(text)
@@ -217,29 +231,34 @@ def remember(notes: list[str] | None = None) -> Tool:
 
 
 def default(root: str | Path = ".") -> Registry:
-    """The registry of calc, read_file (inside the root) and answer."""
+    """Return the registry of calc, read_file (inside the root) and answer."""
     return Registry([calc, read_file(root), answer])
 
 
 def every(root: str | Path = ".", notes: list[str] | None = None) -> Registry:
-    """The registry of all five: list_files and remember (into `notes`) as well."""
+    """Return the registry of all five: list_files and remember (`notes`) as well."""
     files = [read_file(root), list_files(root)]
     return Registry([calc, *files, remember(notes), answer])
 
 
 def _parameters(function: Callable[..., object]) -> dict[str, Any]:
-    """The JSON Schema of the function's arguments."""
+    """Return the JSON Schema of the function's arguments."""
     try:
+        # under `from __future__ import annotations` the types are texts
         found = inspect.signature(function, eval_str=True).parameters
     except Exception as error:  # a type given as text may raise anything
         raise ToolError(f"{function.__name__} has types that are unknown") from error
-    properties = {name: {"type": _json_type(p)} for name, p in found.items()}
+    properties = {
+        name: {"type": _json_type(function.__name__, p)} for name, p in found.items()
+    }
+    # what has a default may be left out
     required = [name for name, p in found.items() if p.default is p.empty]
     return _object_schema(properties, required)
 
 
-def _json_type(parameter: inspect.Parameter) -> str:
-    """The JSON type of a parameter; ToolError if it has none or cannot be named."""
+def _json_type(tool: str, parameter: inspect.Parameter) -> str:
+    """Return the JSON type of a parameter; ToolError if none or if not by name."""
+    # a call gives arguments by name, so *args, **kwargs and f(x, /) cannot be called
     by_name = parameter.kind in (
         parameter.POSITIONAL_OR_KEYWORD,
         parameter.KEYWORD_ONLY,
@@ -247,13 +266,13 @@ def _json_type(parameter: inspect.Parameter) -> str:
     kind = parameter.annotation
     if not (by_name and isinstance(kind, type) and kind in _JSON_TYPES):
         raise ToolError(
-            f"parameter {parameter}: give it a type, str, int, float or bool"
+            f"{tool}, parameter {parameter}: give it a type, str, int, float or bool"
         )
     return _JSON_TYPES[kind]
 
 
 def _is_simple(schema: object) -> bool:
-    """Whether a schema is what `_object_schema` makes, so that all of it is checked."""
+    """Return whether `_object_schema` could have made it: `check` enforces those."""
     if not (isinstance(schema, dict) and isinstance(schema.get("properties"), dict)):
         return False
     properties, required = schema["properties"], schema.get("required")
@@ -271,7 +290,7 @@ def _is_simple(schema: object) -> bool:
 
 
 def _message(error: BaseException) -> str:
-    """What an error says, although saying it may fail."""
+    """Return the message of an error, even of one whose own __str__ fails."""
     try:
         return str(error)
     except KeyboardInterrupt:
@@ -281,7 +300,7 @@ def _message(error: BaseException) -> str:
 
 
 def _object_schema(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
-    """The schema of an object that has these properties and no others."""
+    """Return the schema of an object that has these properties and no others."""
     return {
         "type": "object",
         "properties": properties,
@@ -291,8 +310,9 @@ def _object_schema(properties: dict[str, Any], required: list[str]) -> dict[str,
 
 
 def _is_a(value: object, json_type: str) -> bool:
-    """Whether a JSON value has a type; true and false are no numbers."""
+    """Return whether a JSON value has a type; true and false are not numbers."""
     kinds = {"string": str, "integer": int, "number": (int, float), "boolean": bool}
+    # to Python True is an int as well
     if isinstance(value, bool):
         return json_type == "boolean"
     return isinstance(value, kinds[json_type])  # type: ignore[arg-type]

@@ -11,13 +11,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tinyllm.atomic_file import whole_file, writable
 from tinyllm.cli.options import positive, whole
-from tinyllm.errors import UsageError
+from tinyllm.errors import InferenceError, UsageError
 from tinyllm.progress import Progress
 
 if TYPE_CHECKING:
-    from tinyllm.engine import NumpyEngine
-    from tinyllm.evaluate.ablation import Arm, Condition
+    from tinyllm.engine import Engine
+    from tinyllm.evaluate.ablation import Arm, Condition, Outcome
     from tinyllm.evaluate.outcome_file import OutcomeFile
     from tinyllm.evaluate.table import Row
 
@@ -33,14 +34,13 @@ def ablate_options(option: Any) -> None:
     option("--arm", action="append", help="free, instructed, retry or mask (all)")
     option("--family", action="append", help="only this one; may be repeated")
     option("--early", metavar="FOLDER", help="the checkpoint of condition early")
-    option("--out", metavar="FOLDER", help="keep all outcomes there, and go on there")
-    option("--seed", type=whole, default=0, help="chooses the tasks and the dice (0)")
+    option("--out", metavar="FOLDER", help="keep all outcomes, and resume there")
+    option("--seed", type=whole, default=0, help="chooses tasks and random numbers (0)")
     option("--json", action="store_true", help="print JSON for programs")
 
 
 def run_ablate(args: argparse.Namespace) -> int:
-    """Measure what a grammar gives: four ways to a call, on held-out tasks."""
-    from tinyllm.atomic_file import writable
+    """Compare four ways of producing a tool call on the same held-out tasks."""
     from tinyllm.evaluate.table import costs, families, table
 
     out = writable(args.out) if args.out else None
@@ -48,28 +48,28 @@ def run_ablate(args: argparse.Namespace) -> int:
         rows = _measured(args, out)
     except KeyboardInterrupt:
         if out is not None:
-            print(
-                f"{out} is kept: the same command goes on from there", file=sys.stderr
-            )
+            print(f"{out} is kept: the same command resumes there", file=sys.stderr)
         raise
     text = "\n\n".join([table(rows), "solved, by family", families(rows), costs(rows)])
     plain = json.dumps([row.to_json() for row in rows], indent=1)
     if out is not None:
-        (out / REPORT).write_text(plain + "\n", encoding="utf-8")
-        (out / TABLE).write_text(text + "\n", encoding="utf-8")
+        _write(out / REPORT, (plain + "\n").encode())
+        _write(out / TABLE, (text + "\n").encode())
         _draw(rows, out / PICTURE)
     print(plain if args.json else text)
     return 0
 
 
 def _measured(args: argparse.Namespace, out: Path | None) -> list[Row]:
-    """A row for each arm under each condition that was asked for, in their order."""
+    """Return a row for each arm under each condition given, in their order."""
     import tinyllm
-    from tinyllm.evaluate.ablation import ARMS, USUAL, chosen
+    from tinyllm.evaluate.ablation import ARMS, USUAL
     from tinyllm.train.tasks import FAMILIES
 
-    arms = chosen("arm", ARMS, args.arm or list(ARMS))
-    families = chosen("family", {f: f for f in FAMILIES}, args.family or list(FAMILIES))
+    arms = [ARMS[name] for name in dict.fromkeys(args.arm or ARMS)]
+    families = list(dict.fromkeys(args.family or FAMILIES))
+    for name in families:
+        FAMILIES[name]  # a UsageError where there is none
     usual = [*USUAL, "early"] if args.early else list(USUAL)
     conditions = _conditions(args.condition or usual, args.early)
     # opened first: a file of another measurement is refused before hours of work
@@ -83,7 +83,7 @@ def _measured(args: argparse.Namespace, out: Path | None) -> list[Row]:
 
 
 def _kept(condition: Condition, arm: Arm, seed: int, out: Path | None) -> OutcomeFile:
-    """The outcomes that are there already, with their file if there is a folder."""
+    """Return the outcomes so far, with their file if there is a folder."""
     from tinyllm.evaluate.outcome_file import OutcomeFile, about
 
     path = out and out / f"{condition.name}-{arm.name}.jsonl"
@@ -91,34 +91,35 @@ def _kept(condition: Condition, arm: Arm, seed: int, out: Path | None) -> Outcom
 
 
 def _conditions(names: Sequence[str], early: str | None) -> list[Condition]:
-    """The conditions of these names, whose models are all there."""
-    from tinyllm.evaluate.ablation import CONDITIONS, chosen
+    """Return the conditions of these names; an error unless all models exist."""
+    from tinyllm.evaluate.ablation import CONDITIONS
     from tinyllm.models.find import find
 
-    found = chosen("condition", CONDITIONS, list(names))
-    if early is None and any(not condition.model for condition in found):
-        raise UsageError(
-            "condition early needs a checkpoint: make one with `tinyllm train agent "
-            "--steps 300 --out early` (10 minutes) and add --early early"
-        )
-    made = [c if c.model else replace(c, model=early) for c in found]
-    for condition in made:
-        find(condition.model)
+    made = []
+    for condition in [CONDITIONS[name] for name in dict.fromkeys(names)]:
+        if not condition.model and early is None:
+            raise UsageError(
+                "condition early needs a checkpoint: make one with `tinyllm train "
+                "agent --steps 300 --out early` (10 minutes) and add --early early"
+            )
+        made.append(replace(condition, model=condition.model or early or ""))
+        find(made[-1].model)
     return made
 
 
 def _row(
-    lm: NumpyEngine,
+    lm: Engine,
     condition: Condition,
     arm: Arm,
     families: Sequence[str],
     args: argparse.Namespace,
     kept: OutcomeFile,
 ) -> Row:
-    """One arm under one condition: what is not kept already is measured."""
+    """Return the row of one arm under one condition; measure what is lacking."""
     from tinyllm.evaluate.ablation import outcomes
     from tinyllm.evaluate.table import row
 
+    before = len(kept.outcomes)
     total = sum(max(args.tasks, kept.done(family)) for family in families)
     with Progress(total, f"{condition.name}, {arm.name}", "tasks") as progress:
         done = sum(kept.done(family) for family in families)
@@ -131,19 +132,43 @@ def _row(
                 kept.add(outcome)
                 done += 1
                 progress.update(done)
+    _check_cold(condition, arm, kept.outcomes[before:], args.seed)
     n = min(kept.done(family) for family in families)
     if n > args.tasks:
-        print(f"{n} tasks a family are there, all of them count", file=sys.stderr)
+        print(f"{n} tasks a family are there already: all count", file=sys.stderr)
     counted = [o for o in kept.outcomes if o.family in families and o.number < n]
     return row(condition.name, arm.name, counted)
 
 
+def _check_cold(
+    condition: Condition, arm: Arm, new: Sequence[Outcome], seed: int
+) -> None:
+    """Run a sample of the tasks again, cold; InferenceError if an outcome differs."""
+    import tinyllm
+    from tinyllm.evaluate.ablation import differing, sample
+
+    if not (again := sample(new, seed)):
+        return
+    for bad in differing(tinyllm.load(condition.model), condition, arm, again, seed):
+        raise InferenceError(
+            f"{condition.name}, {arm.name}: task {bad.number} of {bad.family} has "
+            "another outcome in a cold run, so this table cannot be trusted: "
+            f"try `tinyllm verify cache --model {condition.model}`"
+        )
+
+
 def _draw(rows: Sequence[Row], path: Path) -> None:
-    """Write the picture, where there is what widgets need to draw it."""
+    """Write the picture, if the packages that draw it are installed."""
     missing = [name for name in DRAWN_WITH if find_spec(name) is None]
     if missing:
         print(f"no {path.name}: it needs {', '.join(missing)}", file=sys.stderr)
         return
     from tinyllm.widgets import ablation, picture
 
-    path.write_bytes(picture.png(ablation.draw(rows)))
+    _write(path, picture.png(ablation.draw(rows)))
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write a file, all of it or nothing."""
+    with whole_file(path) as file:
+        file.write(data)

@@ -13,7 +13,7 @@ from tinyllm.errors import UsageError
 from tinyllm.progress import Progress
 
 if TYPE_CHECKING:
-    from tinyllm.engine import NumpyEngine
+    from tinyllm.numpy_engine import NumpyEngine
 
 PROMPT = (
     "Once upon a time, there was a little girl named Lily. She had 4871 blue kites and "
@@ -25,9 +25,11 @@ def run_verify(args: argparse.Namespace) -> int:
     """Prove the cache on one model: logits (kv) or the agent's transcripts (cache)."""
     import tinyllm
 
-    lm = tinyllm.load(args.model, exact=not args.fast, tokenizer=args.tokenizer)
+    def load() -> NumpyEngine:
+        return tinyllm.load(args.model, not args.fast, args.tokenizer, args.context)
+
     run = {"kv": _kv, "cache": _cache}[args.what]
-    passed, report, shown = run(lm, args.prompt)
+    passed, report, shown = run(load, args.prompt)
     print(json.dumps(report, indent=2) if args.json else shown)
     return 0 if passed else 1
 
@@ -43,26 +45,25 @@ def verify_options(option: Any) -> None:
     option("--prompt", action="append", default=[], help=about)
     option("--model", default="agent", help="name or path (agent, the one inside)")
     option("--tokenizer", help="tokenizer.bin of a llama2.c model (the one beside it)")
-    option("--fast", action="store_true", help="fast mode, whose logits agree to 1e-4")
+    option("--fast", action="store_true", help="fast mode, equal up to rounding")
+    option("--context", type=int, metavar="N", help="the first N positions only (all)")
     option("--json", action="store_true", help="print JSON for programs")
 
 
 Report = tuple[bool, dict[str, Any], str]
 
 
-def _kv(lm: NumpyEngine, texts: list[str]) -> Report:
-    from tinyllm.model.transformer import Model
+def _kv(load: Callable[[], NumpyEngine], texts: list[str]) -> Report:
     from tinyllm.text.start import after_bos
     from tinyllm.verify.equivalence import SURVIVAL, blind_spots, verify_kv
 
     if len(texts) > 1:
         raise UsageError(f"kv takes one --prompt, not {len(texts)}")
-    text = texts[0] if texts else PROMPT
-    ids = after_bos(lm.tokenizer, lm.tokenizer.encode(text))
-    assert isinstance(lm.model, Model)  # what `load` gives
+    lm = load()
+    ids = after_bos(lm.tokenizer, lm.tokenize(texts[0] if texts else PROMPT))
     with Progress(2 * len(ids) - 1, "verify kv", "cases") as progress:
-        checks = verify_kv(lm.model, ids, _counting(progress))
-    late, same = blind_spots(lm.model, ids)
+        checks = verify_kv(lm, ids, _counting(progress))
+    late, same = blind_spots(lm, ids)
     passed = all(check.passed for check in checks)
     lines = [
         f"{lm!r}, a prompt of {len(ids)} tokens: logits compared",
@@ -71,7 +72,7 @@ def _kv(lm: NumpyEngine, texts: list[str]) -> Report:
         f"      every position one late: logits differ by {late:.1e} only",
         f"      decode one position late: greedy text the same for {same} tokens"
         + " or more" * (same == SURVIVAL),
-        _verdict(passed),
+        "PASS" if passed else "FAIL",
     ]
     report = {
         "engine": repr(lm),
@@ -85,34 +86,38 @@ def _kv(lm: NumpyEngine, texts: list[str]) -> Report:
 
 
 def _plain(check: dict[str, Any]) -> dict[str, Any]:
-    """Return a check as JSON can say it: infinity is no number there."""
+    """Return a check that JSON can express: it has no infinity."""
     finite = check["difference"] < float("inf")
     return check if finite else check | {"difference": None}
 
 
-def _cache(lm: NumpyEngine, texts: list[str]) -> Report:
+def _cache(load: Callable[[], NumpyEngine], texts: list[str]) -> Report:
     from tinyllm.agent.tools import default
-    from tinyllm.verify.warm_cold import TASKS, n_runs, verify_cache
+    from tinyllm.verify.warm_cold import TASKS, n_runs, summary, verify_cache
 
     tasks = list(dict.fromkeys(texts)) or list(TASKS)
     with Progress(n_runs(tasks), "verify cache", "runs") as progress:
-        verdicts = verify_cache(lm, default(), tasks, on_run=_counting(progress))
-    passed = all(verdict.passed for verdict in verdicts)
-    ways = list(verdicts[0].same)
-    lines = [f"{lm!r}: is what the agent writes that of a cold run?"]
+        verdicts = verify_cache(load, default(), tasks, on_run=_counting(progress))
+    lm = load()
+    lines = [f"{lm!r}: does the agent write what it writes in a cold run?"]
     for verdict in verdicts:
         words = [f"{way} {'yes' if ok else 'NO'}" for way, ok in verdict.same.items()]
-        lines += [f"{verdict.task}", f"    {', '.join(words)}"]
+        lines += [f"{verdict.task}  ({verdict.arm})", f"    {', '.join(words)}"]
         for way, run in verdict.runs.items():
             if run.token_ids != verdict.cold.token_ids:
                 lines += _both(lm, verdict.cold.token_ids, way, run.token_ids)
+    diverged = sum(not verdict.passed for verdict in verdicts)
     report = {
         "engine": repr(lm),
-        "ways": ways,
-        "tasks": {verdict.task: verdict.same for verdict in verdicts},
-        "passed": passed,
+        "ways": list(verdicts[0].same),
+        "prompts": [
+            {"task": verdict.task, "arm": verdict.arm, "same": verdict.same}
+            for verdict in verdicts
+        ],
+        "diverged": diverged,
+        "passed": not diverged,
     }
-    return passed, report, "\n".join([*lines, _verdict(passed)])
+    return not diverged, report, "\n".join([*lines, summary(verdicts)])
 
 
 def _both(
@@ -127,11 +132,7 @@ def _both(
 
 
 def _counting(progress: Progress) -> Callable[[], object]:
-    """Return what is called when one more case is done."""
+    """Return a function to call after each case: it moves the progress on by one."""
     done = count(1)
     progress.update(0)
     return lambda: progress.update(next(done))
-
-
-def _verdict(passed: bool) -> str:
-    return "PASS" if passed else "FAIL"

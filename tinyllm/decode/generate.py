@@ -1,7 +1,9 @@
 """The loop: logits, one choice, forward, again. `choose_tokens`, `stream`, `generate`.
 
-`choose_tokens` yields each token with how it came to be; a grammar may narrow what is
-legal. `stream` turns that into text as it comes, `generate` into one `Generation`.
+`choose_tokens` yields each token and how it was chosen; a grammar may limit which are
+legal. `stream` turns that into text piece by piece, `generate` into one `Generation`.
+
+Before this: `session`. Next: `stop`.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,22 +20,19 @@ from tinyllm.decode.sampling import Sampler, softmax
 from tinyllm.decode.session import Session
 from tinyllm.decode.stop import StopStrings
 from tinyllm.decode.threads import one_blas_thread
+from tinyllm.engine import Array, Engine
 from tinyllm.errors import ContextFullError, GrammarError, UsageError, check_int
 from tinyllm.text.start import after_bos
 from tinyllm.text.stream import TextStream
 
-if TYPE_CHECKING:
-    from tinyllm.engine import Engine
-
-Array = NDArray[np.float32]
 Mask = NDArray[np.bool_]
 
 
 class Grammar(Protocol):
-    """What says which tokens are legal; a state is any immutable, hashable value.
+    """The rule for which tokens are legal; a state is any immutable, hashable value.
 
-    A complete text after which no token is legal, not even eos, needs a further method
-    `is_done(state)` that says so; without it such a state is an error.
+    Where a text is complete and no token is legal, not even eos, a further method
+    `is_done(state)` must return True; without it such a state is an error.
     """
 
     def start(self) -> Any:
@@ -51,7 +50,7 @@ class Grammar(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """One token and how it came to be.
+    """One token and how it was chosen.
 
     `logits` (V,) are the model's own, before any mask. Without a grammar `mask` (V,)
     and `legal`, the number of legal tokens, are None. `forced`: the grammar supplied
@@ -71,7 +70,7 @@ class Choice:
 
     @property
     def stepped_in(self) -> bool:
-        """Return whether the mask forbade what the model alone would have put first."""
+        """Return whether the mask forbade the token that the model alone put first."""
         if self.mask is None or self.forced:
             return False
         return not self.mask[self.wanted]
@@ -83,7 +82,7 @@ class Choice:
 
     @cached_property
     def mass_kept(self) -> float | None:
-        """Return the probability that the model gave to all legal ids together."""
+        """Return the retained probability mass: that of all legal ids together."""
         if self.mask is None:
             return None
         return float(softmax(self.logits)[self.mask].sum())
@@ -103,13 +102,14 @@ class Generation:
 
 
 def choose_tokens(
+    lm: Engine,
     session: Session,
     logits: Array,
     sampler: Sampler,
     max_new_tokens: int,
     grammar: Grammar | None = None,
 ) -> Generator[Choice, None, str]:
-    """Yield one choice a token, from the logits (V,) after what the session holds.
+    """Yield one choice a token, from the logits (V,) after the session's last id.
 
     A token is forwarded when the next choice is asked for, so the last one never is.
     An eos id ends the text and is not yielded. With a grammar its shortest completion
@@ -117,10 +117,10 @@ def choose_tokens(
     return value is the reason why it ended. Raises GrammarError or ContextFullError
     where not even the shortest text fits, GrammarError in a state without legal tokens.
     """
-    budget = min(max_new_tokens, session.room)
+    budget = min(max_new_tokens, session.n_free)  # the context may end first
     full = "length" if budget == max_new_tokens else "context"
     if grammar is None:
-        return (yield from _free(session, logits, sampler, budget)) or full
+        return (yield from _free(lm, session, logits, sampler, budget)) or full
     if not can_finish(grammar, grammar.start(), budget):
         needed = len(grammar.finish(grammar.start()))
         if needed > max_new_tokens:
@@ -130,76 +130,82 @@ def choose_tokens(
             )
         raise ContextFullError(
             f"the shortest text the grammar allows has {needed} tokens, but only "
-            f"{budget} positions are left of {session.length + session.room}"
+            f"{budget} positions are left of {session.length + session.n_free}"
         )
-    return (yield from _legal(session, logits, sampler, budget, grammar)) or full
+    return (yield from _legal(lm, session, logits, sampler, budget, grammar)) or full
 
 
 def _free(
-    session: Session, logits: Array, sampler: Sampler, budget: int
+    lm: Engine, session: Session, logits: Array, sampler: Sampler, budget: int
 ) -> Generator[Choice, None, str]:
     for left in range(budget, 0, -1):
         token_id = sampler.pick(logits, session.last(sampler.looks_back))
-        if token_id in session.eos_ids:
+        if token_id in lm.tokenizer.eos_ids:
             return "eos"
         yield Choice(token_id, logits)
-        if left > 1:
-            logits = session.extend([token_id])
+        if left > 1:  # nobody needs the logits after the last token
+            logits = lm.decode(session, token_id)  # (V,)
     return ""
 
 
 def _legal(
-    session: Session, logits: Array, sampler: Sampler, budget: int, grammar: Grammar
+    lm: Engine,
+    session: Session,
+    logits: Array,
+    sampler: Sampler,
+    budget: int,
+    grammar: Grammar,
 ) -> Generator[Choice, None, str]:
-    state = grammar.start()
-    last: list[int] = []
+    state, eos_ids = grammar.start(), lm.tokenizer.eos_ids
+    token_id = -1  # none yet
     forced: tuple[int, ...] = ()
     for left in range(budget, 0, -1):
-        mask = grammar.mask(state)
-        if _must_end(grammar, state, session):
+        mask = grammar.mask(state)  # (V,)
+        # before the token is forwarded: at the end of a text that would be for nothing
+        if _must_end(grammar, state, eos_ids):
             return "grammar"
-        if last:
-            logits = session.extend(last)
+        if left < budget:
+            logits = lm.decode(session, token_id)  # (V,)
         if not forced:
-            masked = np.where(mask, logits, np.float32(-np.inf))
+            # the mask first: temperature and filters then share among legal tokens
+            masked = np.where(mask, logits, np.float32(-np.inf))  # (V,)
             token_id = sampler.pick(masked, session.last(sampler.looks_back))
-            if token_id in session.eos_ids:
+            if token_id in eos_ids:
                 return "eos"
             if not can_finish(grammar, grammar.advance(state, token_id), left - 1):
+                # its token would lead too far: the grammar writes the end from here
                 forced = grammar.finish(state)
                 if not forced:
-                    return ""  # complete, and what the model wants would not fit
+                    return ""  # the text is complete, and the model's token is too much
         is_forced = bool(forced)
         if forced:
             token_id, forced = forced[0], forced[1:]
-        legal = int(np.count_nonzero(mask))
-        yield Choice(token_id, logits, mask, legal, is_forced)
+        yield Choice(token_id, logits, mask, int(np.count_nonzero(mask)), is_forced)
         state = grammar.advance(state, token_id)
-        last = [token_id]
-    return "grammar" if _must_end(grammar, state, session) else ""
+    return "grammar" if _must_end(grammar, state, eos_ids) else ""
 
 
 def can_finish(grammar: Grammar, state: Any, n: int) -> bool:
     """Return whether n more tokens can complete the text.
 
-    A grammar that knows without working out how may have a method of this name.
+    A grammar may have a method of this name, which is quicker than `finish`.
     """
     known = getattr(grammar, "can_finish", None)
     return bool(known(state, n)) if known else len(grammar.finish(state)) <= n
 
 
-def _must_end(grammar: Grammar, state: Any, session: Session) -> bool:
+def _must_end(grammar: Grammar, state: Any, eos_ids: frozenset[int]) -> bool:
     """Return whether nothing but an eos id is legal; GrammarError at a dead end."""
     mask = grammar.mask(state)
     legal = int(np.count_nonzero(mask))
     if legal:
-        return legal == sum(bool(mask[i]) for i in session.eos_ids)
+        return legal == sum(bool(mask[i]) for i in eos_ids)
     is_done = getattr(grammar, "is_done", None)
     if is_done is not None and is_done(state):
         return True
     raise GrammarError(
         f"in state {state!r:.80} of the grammar no token is legal and the text is not "
-        "complete: let mask allow eos there, or is_done(state) say that it is"
+        "complete: let mask allow eos there, or is_done(state) return True"
     )
 
 
@@ -217,10 +223,10 @@ def stream(
     repetition_penalty: float = 1.0,
     repetition_window: int = 64,
 ) -> Generator[str, None, Generation]:
-    """Yield the text that follows the prompt as it comes; return the `Generation`.
+    """Yield the text that follows the prompt, piece by piece; return the `Generation`.
 
-    Only whole characters, and nothing that may still turn out to be a stop string. The
-    repetition penalty looks at the prompt's ids too. Raises UsageError,
+    A piece has whole characters only, and none that may still turn out to be part of a
+    stop string. The repetition penalty counts the prompt's ids too. Raises UsageError,
     ContextFullError or GrammarError.
     """
     max_new_tokens = check_int("max_new_tokens", max_new_tokens)
@@ -230,24 +236,20 @@ def stream(
     watch, characters = StopStrings(stop), TextStream(lm.tokenizer, prompt == "")
     token_ids: list[int] = []
     pieces: list[str] = []
-    with one_blas_thread():
+    reason = ""
+    with one_blas_thread():  # small products lose more by threads than they gain
         session = lm.session()
-        logits = session.feed(after_bos(lm.tokenizer, lm.tokenizer.encode(prompt)))
-        choices = choose_tokens(session, logits, sampler, max_new_tokens, grammar)
-        while True:
+        logits = lm.prefill(session, after_bos(lm.tokenizer, lm.tokenize(prompt)))
+        choices = choose_tokens(lm, session, logits, sampler, max_new_tokens, grammar)
+        while not (reason or watch.stopped):
             try:
                 token_ids.append(next(choices).token_id)
+                pieces.append(watch.push(characters.push(token_ids[-1])))
             except StopIteration as end:
-                reason = end.value
-                break
-            pieces.append(watch.push(characters.push(token_ids[-1])))
+                reason = end.value  # a generator returns its value this way
+                pieces.append(watch.push(characters.flush()) + watch.flush())
             if pieces[-1]:
                 yield pieces[-1]
-            if watch.stopped:
-                return Generation("".join(pieces), tuple(token_ids), "stop")
-    pieces.append(watch.push(characters.flush()) + watch.flush())
-    if pieces[-1]:
-        yield pieces[-1]
     reason = "stop" if watch.stopped else reason
     return Generation("".join(pieces), tuple(token_ids), reason)
 

@@ -1,8 +1,10 @@
 """Logits to one token: `Sampler`, and the steps it takes in their fixed order.
 
-Whatever masks the logits comes first, then the penalty on what was said already, then
-temperature, top-k, top-p, min-p, and one random number. `Kept` is what a draw chooses
-from: `Sampler.pick` draws from it, and a picture may look at it.
+A mask on the logits comes first, then the penalty on earlier tokens, then temperature,
+top-k, top-p, min-p, and one random number. `Kept` are the tokens that are left to draw
+from, with their probabilities: `Sampler.pick` draws from it, pictures show it.
+
+Before this: `model/trace`. Next: `session`.
 """
 
 from __future__ import annotations
@@ -14,18 +16,19 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tinyllm.engine import Array
 from tinyllm.errors import (
     InferenceError,
     InvalidTokenError,
     UsageError,
     check_int,
+    is_int,
 )
 
-Array = NDArray[np.float32]
 Ids = NDArray[np.int64]
 MAX_TEMPERATURE = 1e6  # beyond, all tokens are equally likely anyway
 MAX_PENALTY = 100.0
-GREEDY_BELOW = 0.01  # a temperature under this is argmax, without a division
+GREEDY_BELOW = 0.01  # a temperature below this takes the largest logit
 RULES = ("impossible", "top_k", "top_p", "min_p")  # what removes tokens, in order
 
 
@@ -34,7 +37,8 @@ def softmax(logits: Array) -> Array:
 
     Raises InferenceError for NaN, +inf or nothing above -inf.
     """
-    exp: Array = np.exp(logits - _largest(logits))
+    # without the largest a logit of 100 would overflow; the quotient stays the same
+    exp: Array = np.exp(logits - _largest(logits))  # (V,)
     exp /= exp.sum()
     return exp
 
@@ -42,7 +46,7 @@ def softmax(logits: Array) -> Array:
 def at_temperature(logits: Array, temperature: float) -> Array:
     """Return the probabilities (V,) of logits (V,) divided by a temperature.
 
-    A temperature below 0.01 divides by nothing: the first of the largest gets it all.
+    Below 0.01 nothing is divided: the first of the largest gets probability 1.
     """
     largest = _largest(logits)
     if temperature < GREEDY_BELOW:
@@ -59,7 +63,7 @@ def top_k(probabilities: Array, k: int) -> Ids:
 
     Among equals the smaller id goes first.
     """
-    order = np.argsort(-probabilities, kind="stable")
+    order = np.argsort(-probabilities, kind="stable")  # (V,), ties by id
     return order[:k] if k else order
 
 
@@ -99,7 +103,7 @@ def penalise(logits: Array, seen: Sequence[int], penalty: float) -> Array:
     >>> penalise(np.array([2, -2, 1], np.float32), [0, 1, 0], 2.0).tolist()
     [1.0, -4.0, 1.0]
     """
-    ids = _unique(seen, len(logits))
+    ids = _unique(seen, len(logits))  # once each, however often it was said
     lowered, old = logits.copy(), logits[ids]
     factor = np.float32(penalty)
     lowered[ids] = np.where(old > 0, old / factor, old * factor)
@@ -108,7 +112,7 @@ def penalise(logits: Array, seen: Sequence[int], penalty: float) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Removed:
-    """What one rule took away: which ids, and how much probability they had."""
+    """The ids that one rule removed, and how much probability they had."""
 
     rule: str
     token_ids: Ids
@@ -117,11 +121,11 @@ class Removed:
 
 @dataclass(frozen=True, eq=False)
 class Kept:
-    """What a draw chooses from, and what was taken away on the way to it.
+    """The tokens that are left to draw from, and how they were chosen.
 
     `probabilities` (V,) are by id, after penalty and temperature; `order` (V,) are all
-    ids, best first; `left` says how many are left after each of RULES. All rules
-    remove from the end, so the first left[-1] of `order` remain, with their `shares`.
+    ids, best first; `left` is how many are left after each of RULES. All rules remove
+    from the end, so the first left[-1] of `order` remain, with their `shares`.
     """
 
     logits: Array
@@ -139,13 +143,13 @@ class Kept:
 
     @property
     def chances(self) -> Array:
-        """Return the probabilities with which they are drawn (n,); their sum is 1."""
+        """Return the probabilities with which they are drawn (n,); they sum to 1."""
         chances: Array = self.shares / self.shares.sum()
         return chances
 
     @property
     def removed(self) -> tuple[Removed, ...]:
-        """Return what each of RULES took; mass is measured before any of them."""
+        """Return what each of RULES removed; mass is measured before any of them."""
         ends = zip(self.left, (len(self.order), *self.left), strict=False)
         gone = [self.order[after:before] for after, before in ends]
         masses = [float(self.probabilities[ids].sum()) for ids in gone]
@@ -160,10 +164,11 @@ class Kept:
         return Removed("penalty", ids, lost)
 
     def draw(self, number: float) -> int:
-        """Return the id on whose part of the line a number from 0 to below 1 falls."""
-        line = np.cumsum(self.shares, dtype=np.float64)  # (n,)
-        place = int(np.searchsorted(line, number * line[-1], side="right"))
-        return int(self.order[min(place, len(line) - 1)])
+        """Return the id whose interval contains a number from 0 to below 1."""
+        ends = np.cumsum(self.shares, dtype=np.float64)  # (n,), of the intervals
+        # times the last end instead of 1, which rounding may miss
+        place = int(np.searchsorted(ends, number * ends[-1], side="right"))
+        return int(self.order[min(place, len(ends) - 1)])
 
 
 class Sampler:
@@ -193,7 +198,7 @@ class Sampler:
         )
         self.repetition_window = check_int("repetition_window", repetition_window)
         self.seed = check_int("seed", seed)
-        self._random = np.random.default_rng(self.seed)
+        self._random = np.random.default_rng(self.seed)  # of this sampler alone
 
     @property
     def looks_back(self) -> int:
@@ -203,22 +208,23 @@ class Sampler:
     def pick(self, logits: Array, before: Sequence[int] = ()) -> int:
         """Return a token id for logits (V,), which stay as they are.
 
-        `before` are the ids that the text has so far; the last `looks_back` will do.
+        `before` are the ids of the text so far; the last `looks_back` are enough.
         Raises InferenceError for NaN, +inf or nothing above -inf, InvalidTokenError for
-        an id that is none.
+        an id outside the vocabulary.
         """
         if self.temperature < GREEDY_BELOW:
             return int(self._penalised(logits, self._recent(before)).argmax())
         return self.kept(logits, before).draw(self._random.random())
 
     def kept(self, logits: Array, before: Sequence[int] = ()) -> Kept:
-        """Return what `pick` would draw from, and draw nothing; it raises the same."""
+        """Return what `pick` would draw from, without drawing; raises as it does."""
         seen = self._recent(before)
         probabilities = at_temperature(self._penalised(logits, seen), self.temperature)
         order = top_k(probabilities, 0)
-        possible = int(np.count_nonzero(probabilities))
+        possible = int(np.count_nonzero(probabilities))  # all but the masked
         k = min(self.top_k or possible, possible)
-        shares = probabilities[order[:k]]
+        shares = probabilities[order[:k]]  # (k,)
+        # top-p measures mass among what top-k left, min-p against the best token
         nucleus = top_p(shares / shares.sum(), self.top_p)
         n = min(nucleus, min_p(shares, self.min_p))
         left = (possible, k, nucleus, n)
@@ -230,7 +236,7 @@ class Sampler:
         return before[-n:] if n else ()
 
     def _penalised(self, logits: Array, seen: Sequence[int]) -> Array:
-        """Return the logits after the penalty, the largest of them a number."""
+        """Return the logits after the penalty; InferenceError for NaN."""
         _largest(logits)
         if not len(seen):
             return logits
@@ -239,9 +245,8 @@ class Sampler:
 
 def in_range(name: str, value: float, largest: float, least: float = 0.0) -> float:
     """Return the value; UsageError unless it is a number from least to largest."""
-    numbers = int | float | np.integer | np.floating
-    plain = isinstance(value, numbers) and not isinstance(value, bool)
-    if plain and least <= value <= largest:
+    number = is_int(value) or isinstance(value, float | np.floating)
+    if number and least <= value <= largest:
         return float(value)
     raise UsageError(
         f"{name} must be a number from {least:g} to {largest:g}, not {value!r}"
@@ -249,11 +254,11 @@ def in_range(name: str, value: float, largest: float, least: float = 0.0) -> flo
 
 
 def _largest(logits: Array) -> np.float32:
-    """Return the largest logit, having made sure that it is a number."""
+    """Return the largest logit; InferenceError unless it is finite."""
     if getattr(logits, "ndim", 0) != 1 or not len(logits):
         raise InferenceError(
-            f"logits are one row of numbers (V,), not {type(logits).__name__} of shape "
-            f"{np.shape(logits)}"
+            f"logits must be one row of numbers (V,), not {type(logits).__name__} of "
+            f"shape {np.shape(logits)}"
         )
     largest: np.float32 = logits.max()
     if math.isfinite(largest):
@@ -261,19 +266,19 @@ def _largest(logits: Array) -> np.float32:
     if largest == -math.inf:
         raise InferenceError("every logit is -inf: no token is legal here")
     raise InferenceError(
-        f"the largest logit is {largest}: the weights or the cache hold numbers "
-        "that are not finite"
+        f"logits are not finite: the largest is {largest}, so there is a NaN or an "
+        "infinity in the weights or in the cache"
     )
 
 
 def _unique(token_ids: Sequence[int], vocab_size: int) -> Ids:
-    """Return the ids in order, once each; InvalidTokenError for what is no id."""
+    """Return the ids in order, once each; InvalidTokenError for an invalid one."""
     ids = np.unique(np.asarray(token_ids))
     if not len(ids):
         return np.empty(0, np.int64)
     if ids.dtype.kind in "iu" and ids[0] >= 0 and ids[-1] < vocab_size:
         return ids.astype(np.int64)
     raise InvalidTokenError(
-        f"ids to penalise lie between {ids[0]} and {ids[-1]} ({ids.dtype}); expected "
+        f"the ids to penalise go from {ids[0]} to {ids[-1]} ({ids.dtype}); expected "
         f"whole numbers from 0 to {vocab_size - 1}"
     )

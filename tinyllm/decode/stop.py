@@ -1,6 +1,8 @@
 """Stop strings in a text that arrives in pieces: `StopStrings`.
 
-No character is let out while it might still belong to a stop string.
+A character is held back while it might still belong to a stop string.
+
+Before this: `generate`. Next: `threads`.
 """
 
 from __future__ import annotations
@@ -11,10 +13,10 @@ from tinyllm.errors import UsageError
 
 
 class StopStrings:
-    """Lets a text through up to the first stop string; `stopped` says it was met.
+    """Lets a text through up to the first stop string, where `stopped` becomes True.
 
-    The one that is complete first counts, and of those complete at once the longest:
-    so the result depends on the text alone, not on the pieces in which it comes.
+    The first is the one that is complete first, and among several complete at once the
+    longest. So the result depends on the text, not on the pieces in which it arrives.
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
@@ -27,7 +29,7 @@ class StopStrings:
         self._held = ""
 
     def push(self, piece: str) -> str:
-        """Return the text that is now certain to stand before any stop string.
+        """Return the text that certainly comes before any stop string.
 
         >>> watch = StopStrings(["own fox"])
         >>> [watch.push(piece) for piece in ("The quick br", "own f", "ox")]
@@ -35,17 +37,18 @@ class StopStrings:
         """
         text = self._held + piece
         starts = [(text.find(stop), len(stop)) for stop in self.stops]
+        # by where it ends, then by where it begins: so the longest of a tie
         found = [(at + length, at) for at, length in starts if at >= 0]
         if found:
             self.stopped = True
             self._held = ""
             return text[: min(found)[1]]
         keep = max((_overlap(text, stop) for stop in self.stops), default=0)
-        self._held = text[len(text) - keep :]
+        self._held = text[len(text) - keep :]  # may still become a stop string
         return text[: len(text) - keep]
 
     def flush(self) -> str:
-        """Return what was held back, at the end of a text without a stop string."""
+        """Return the text that was held back; call it at the end of the text."""
         held, self._held = self._held, ""
         return held
 

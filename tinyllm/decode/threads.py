@@ -1,8 +1,10 @@
 """One BLAS thread while generating: `one_blas_thread`.
 
-The products of a small model are too short to share: several threads mostly wait for
-each other, and on busy cores they collapse. Needs threadpoolctl; without it, or where
-the user set a variable of `USER_CHOICE`, nothing is changed.
+The matrix products of a small model are too short to share: several threads mostly wait
+for each other, and on busy cores they become many times slower. Needs threadpoolctl.
+Without it, or where the user set a variable of `USER_CHOICE`, nothing is changed.
+
+Before this: `stop`. Next: `grammar/expression`.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import Any
 USER_CHOICE = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 _lock = threading.Lock()
-_depth = 0
+_depth = 0  # blocks that are open now, in all threads
 _limit: Any = None
 
 
@@ -39,6 +41,7 @@ def _enter() -> None:
     with _lock:
         controller = None if any(map(os.environ.get, USER_CHOICE)) else _controller()
         if _depth == 0 and controller is not None:
+            # one limit for all blocks: two could be lifted in the wrong order
             _limit = controller.limit(limits=1, user_api="blas")
         _depth += 1
 
@@ -52,7 +55,7 @@ def _leave() -> None:
             _limit = None
 
 
-@cache
+@cache  # looking for the library takes some milliseconds
 def _controller() -> Any:
     """Return the controller of the BLAS that numpy has loaded, or None."""
     try:

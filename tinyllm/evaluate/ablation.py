@@ -1,36 +1,36 @@
 """What a grammar gives and what it does not: the same tasks, with one thing changed.
 
 `outcomes(lm, condition, arm, family, n, seed)` runs the agent on held-out tasks and
-judges each: whether its calls parsed and fitted their schema, which a grammar sees to,
-and whether they were right, which is the model's own doing. ARMS say how a call comes
-about, CONDITIONS which model meets which tools.
+judges each: whether its calls parsed and fitted their schema, which a grammar ensures,
+and whether they were right, which is the model's own doing. ARMS are the ways in which
+a call is made, CONDITIONS name a model and the tools it gets.
 
 An arm differs from `free` in one thing only: an instruction, more attempts, or a mask.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
+import math
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, get_type_hints
 
 from tinyllm.agent.local import LocalBackend
 from tinyllm.agent.loop import Agent
 from tinyllm.agent.protocol import CALL_FORMAT
-from tinyllm.agent.tools import Registry
+from tinyllm.agent.tools import Registry, default
 from tinyllm.agent.trace import Step, Trace
-from tinyllm.engine import NumpyEngine
-from tinyllm.errors import ToolError, UsageError
-from tinyllm.evaluate.held_out import MAX_STEPS, registry, solved, tasks
+from tinyllm.engine import Engine
+from tinyllm.errors import Named, ToolError
+from tinyllm.evaluate.held_out import MAX_STEPS, solved, tasks_with_tools
 from tinyllm.evaluate.renamed_tools import renamed
 from tinyllm.train.tasks import Task
 
 
 @dataclass(frozen=True)
 class Arm:
-    """One way to come to a call; `options` are those of the backend."""
+    """One way in which a call is made; `options` are those of the backend."""
 
     name: str
     about: str
@@ -40,7 +40,7 @@ class Arm:
 
 @dataclass(frozen=True)
 class Condition:
-    """A model, the temperature it writes at, and whether its tools are new to it."""
+    """A model, its temperature, and whether its tools are new to it."""
 
     name: str
     about: str
@@ -54,8 +54,8 @@ class Outcome:
     """One task: its calls, how many parsed and fitted, what was right, what it cost.
 
     `right_tool` and `right_args` are of the first call, before anything can have led
-    the model astray; `solved` is of the whole run. `mass_kept` is a mean over the
-    calls, None without a mask.
+    the model astray; `solved` is of the run. `mass_kept`, the retained probability
+    mass, is a mean over the calls, None without a mask.
     """
 
     family: str
@@ -73,55 +73,52 @@ class Outcome:
 
     @property
     def parsed(self) -> bool:
-        """Whether there was a call, and every call parsed."""
+        """Return whether there was a call, and every call parsed."""
         return 0 < self.calls == self.n_parsed
 
     @property
     def valid(self) -> bool:
-        """Whether every call also named a tool of the list with arguments that fit."""
+        """Return whether every call also named a listed tool with fitting arguments."""
         return 0 < self.calls == self.n_valid
 
     def to_json(self) -> dict[str, Any]:
-        """The outcome as a plain dict."""
+        """Return the outcome as a plain dict."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> Outcome:
-        """The outcome that `to_json` wrote; TypeError for anything else."""
+        """Return the outcome that `to_json` wrote; TypeError for anything else."""
         found = cls(**plain)
         for name, kind in get_type_hints(cls).items():
             value = getattr(found, name)
+            # True would pass for a count: bool is a kind of int
             if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
                 raise TypeError(f"{name} is {value!r:.40}")
         return found
 
 
 _FREE: dict[str, Any] = {"constrain": False}
-ARMS = {
-    arm.name: arm
-    for arm in (
-        Arm("free", "the model writes what it likes", options=_FREE),
-        Arm("instructed", "the prompt says what a call is", CALL_FORMAT, _FREE),
-        Arm("retry", "asked again, up to 3 times", options=_FREE | {"attempts": 4}),
-        Arm("mask", "only legal tokens can be chosen"),
-    )
-}
-CONDITIONS = {
-    condition.name: condition
-    for condition in (
-        Condition("trained", "the embedded model", "agent"),
-        Condition("story-only", "the same size, trained on stories only", "stories"),
-        Condition("unseen-tools", "all but answer renamed", "agent", unseen=True),
-        Condition("temperature-1", "dice instead of the best", "agent", 1.0),
-        Condition("early", "an early checkpoint", ""),
-        Condition("smollm2", "SmolLM2-135M-Instruct, never trained for it", "smollm2"),
-    )
-}
-USUAL = tuple(CONDITIONS)[:4]  # need no file but those in the package
+_ARMS = (
+    Arm("free", "the model writes what it likes", options=_FREE),
+    Arm("instructed", "the prompt says what a call is", CALL_FORMAT, _FREE),
+    Arm("retry", "asked again, up to 3 times", options=_FREE | {"attempts": 4}),
+    Arm("mask", "only legal tokens can be chosen"),
+)
+_CONDITIONS = (
+    Condition("trained", "the embedded model", "agent"),
+    Condition("story-only", "the same size, trained on stories only", "stories"),
+    Condition("unseen-tools", "all but answer renamed", "agent", unseen=True),
+    Condition("temperature-1", "drawn at random, not the most likely", "agent", 1.0),
+    Condition("early", "an early checkpoint", ""),
+    Condition("smollm2", "SmolLM2-135M-Instruct, never trained for it", "smollm2"),
+)
+ARMS = Named("arm", {arm.name: arm for arm in _ARMS})
+CONDITIONS = Named("condition", {c.name: c for c in _CONDITIONS})
+USUAL = tuple(CONDITIONS)[:4]  # these need no file but those in the package
 
 
 def outcomes(
-    lm: NumpyEngine,
+    lm: Engine,
     condition: Condition,
     arm: Arm,
     family: str,
@@ -129,41 +126,59 @@ def outcomes(
     seed: int = 0,
     first: int = 0,
 ) -> Iterator[Outcome]:
-    """The outcome of each of the tasks `first` to `n` - 1 of a family.
+    """Yield the outcome of each of the tasks `first` to `n` - 1 of a family.
 
-    Each is run from an empty session, with dice of its own: an outcome depends neither
-    on those before it nor on where a run was taken up again.
+    Each is run from an empty session with a seed of its own: an outcome depends neither
+    on those before it nor on where a run was resumed.
     """
-    backend: LocalBackend | None = None
-    for number, task in enumerate(tasks(family, n, seed)):
-        if number < first:
-            continue
-        with TemporaryDirectory() as folder:
-            tools = registry(task, Path(folder))
-            if condition.unseen:
-                task, tools = renamed(task, tools)
-            if backend is None:
-                options = {"temperature": condition.temperature} | arm.options
-                backend = LocalBackend(lm, tools, **options)
-            backend.seed = seed + number
-            agent = Agent(
-                backend,
-                tools,
-                MAX_STEPS,
-                instruction=arm.instruction,
-                max_seconds=None,
-            )
-            before = backend.tokens, backend.session.forwarded
-            trace = agent.run(task.question)
-            tokens = backend.tokens - before[0]
-            forwarded = backend.session.forwarded - before[1]
-            outcome = judged(number, task, tools, trace)
-            # with those of a last step that the context cut short
-            yield replace(outcome, tokens=tokens, forwarded=forwarded)
+    options = {"temperature": condition.temperature} | arm.options
+    backend = LocalBackend(lm, default(), **options)
+    for number, task, tools in tasks_with_tools(family, n, seed, first):
+        if condition.unseen:  # the same task, its tools under other names
+            task, tools = renamed(task, tools)
+        backend.seed = seed + number
+        agent = Agent(
+            backend, tools, MAX_STEPS, instruction=arm.instruction, max_seconds=None
+        )
+        tokens, forwarded = backend.tokens, backend.session.forwarded
+        trace = agent.run(task.question)
+        # not summed over the steps: a last one that the context cut short counts too
+        tokens = backend.tokens - tokens
+        forwarded = backend.session.forwarded - forwarded
+        yield judged(number, task, tools, trace, tokens, forwarded)
 
 
-def judged(number: int, task: Task, tools: Registry, trace: Trace) -> Outcome:
-    """What a run of a task amounts to, and what its steps cost."""
+def sample(found: Sequence[Outcome], seed: int) -> list[Outcome]:
+    """Return some outcomes to check, a twentieth, of tasks that came after others."""
+    warm = [outcome for outcome in found if outcome.number]
+    n = min(len(warm), math.ceil(len(found) / 20))
+    return random.Random(seed).sample(warm, n)
+
+
+def differing(
+    lm: Engine,
+    condition: Condition,
+    arm: Arm,
+    found: Sequence[Outcome],
+    seed: int = 0,
+) -> list[Outcome]:
+    """Return those of the outcomes that a new backend does not give again."""
+
+    def cold(n: int, family: str) -> Outcome:
+        return next(outcomes(lm, condition, arm, family, n + 1, seed, first=n))
+
+    return [one for one in found if cold(one.number, one.family) != one]
+
+
+def judged(
+    number: int,
+    task: Task,
+    tools: Registry,
+    trace: Trace,
+    tokens: int = 0,
+    forwarded: int = 0,
+) -> Outcome:
+    """Return the outcome of a run that cost so many tokens and forwarded positions."""
     steps, right = trace.steps, task.moves[0]
     first = steps[0] if steps else None
     tool_is_right = first is not None and first.tool == right.tool
@@ -177,15 +192,15 @@ def judged(number: int, task: Task, tools: Registry, trace: Trace) -> Outcome:
         right_tool=tool_is_right,
         right_args=tool_is_right and first is not None and first.args == right.args,
         solved=solved(task, trace),
-        tokens=sum(step.tokens or 0 for step in steps),
-        forwarded=sum(step.forwarded or 0 for step in steps),
+        tokens=tokens,
+        forwarded=forwarded,
         mass_kept=round(sum(masses) / len(masses), 4) if masses else None,
         reason=trace.reason,
     )
 
 
 def _fits(step: Step, tools: Registry) -> bool:
-    """Whether the call of a step fits the schema of its tools."""
+    """Return whether the call of a step fits the schema of its tools."""
     if step.tool is None or step.args is None:
         return False
     try:
@@ -193,11 +208,3 @@ def _fits(step: Step, tools: Registry) -> bool:
     except ToolError:
         return False
     return True
-
-
-def chosen(kind: str, known: dict[str, Any], names: list[str]) -> list[Any]:
-    """Those of ARMS or CONDITIONS with these names; UsageError for an unknown one."""
-    for name in names:
-        if name not in known:
-            raise UsageError(f"no {kind} {name!r}: there are {', '.join(known)}")
-    return [known[name] for name in dict.fromkeys(names)]

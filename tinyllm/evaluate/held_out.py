@@ -1,7 +1,7 @@
 """How many held-out tasks an agent solves, family by family, with an interval.
 
 `measure(lm, family, n, seed)` runs the real loop with real tools on `n` tasks whose
-numbers, names and phrasings training has not seen, and returns a `Score`. A task is
+numbers, names and phrasings no training text contains, and returns a `Score`. A task is
 solved when the answer is exactly right and every tool it needs was called.
 """
 
@@ -19,6 +19,7 @@ from tinyllm.agent import tools
 from tinyllm.agent.local import LocalBackend
 from tinyllm.agent.loop import Agent
 from tinyllm.agent.trace import Trace
+from tinyllm.progress import ignore
 from tinyllm.train.tasks import Task, make
 
 Progress = Callable[[int], object]
@@ -28,7 +29,7 @@ HEADER = "family     solved         share   95 % interval"
 
 @dataclass(frozen=True)
 class Score:
-    """The count of one family: `solved` of `tasks`, and the work that it took."""
+    """The result of one family: `solved` of `tasks`, and the work that it took."""
 
     family: str
     tasks: int
@@ -39,7 +40,7 @@ class Score:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The 95 % interval of the share solved. Source: Wilson 1927."""
+        """Return the 95 % interval of the share solved. Source: Wilson 1927."""
         return wilson(self.solved, self.tasks)
 
     def __str__(self) -> str:
@@ -52,7 +53,9 @@ class Score:
 
 
 def wilson(k: int, n: int, z: float = 1.96) -> tuple[float, float]:
-    """The interval that holds a share of which `k` of `n` were seen, 95 % of the time.
+    """Return the interval that contains the true share in 95 % of such samples.
+
+    The sample has `k` successes among `n`. Source: Wilson 1927.
 
     >>> [round(x, 3) for x in wilson(25, 25)]
     [0.867, 1.0]
@@ -66,7 +69,7 @@ def wilson(k: int, n: int, z: float = 1.96) -> tuple[float, float]:
 
 
 def registry(task: Task, folder: Path) -> tools.Registry:
-    """The tools of `task` in its order: the package's own, the others as scripted."""
+    """Return the tools of `task` in its order: the package's own, the rest scripted."""
     for name, text in task.files.items():
         (folder / name).write_text(text, encoding="utf-8")
     own = {tool.name: tool for tool in tools.every(folder)}
@@ -78,7 +81,7 @@ def registry(task: Task, folder: Path) -> tools.Registry:
 
 
 def scripted(name: str, arguments: tuple[str, ...], reply: str) -> tools.Tool:
-    """A tool that takes texts and always says `reply`."""
+    """Return a tool that takes texts and always returns `reply`."""
     schema: dict[str, Any] = {
         "type": "object",
         "properties": {argument: {"type": "string"} for argument in arguments},
@@ -89,26 +92,29 @@ def scripted(name: str, arguments: tuple[str, ...], reply: str) -> tools.Tool:
 
 
 def solved(task: Task, trace: Trace) -> bool:
-    """Whether the answer is exactly right and every tool needed was called."""
+    """Return whether the answer is right and every tool that is needed was called."""
     called = {step.tool for step in trace.steps}
     return trace.answer == task.answer and called >= {move.tool for move in task.moves}
 
 
 def tasks(family: str, n: int, seed: int) -> Iterator[Task]:
-    """The first `n` held-out tasks of `family`; more of them begin with the same."""
-    rng = random.Random(f"{family} {seed}")
+    """Yield the first `n` held-out tasks of `family`; a larger `n` only adds some."""
+    rng = random.Random(f"{family} {seed}")  # a text: the same on every machine
     for _ in range(n):
         yield make(family, rng, held=True)
 
 
-def runs(
-    backend: LocalBackend, family: str, n: int, seed: int
-) -> Iterator[tuple[Task, Trace]]:
-    """`n` held-out tasks of `family` and what the agent made of each."""
-    for task in tasks(family, n, seed):
-        with TemporaryDirectory() as folder:
-            agent = Agent(backend, registry(task, Path(folder)), MAX_STEPS)
-            yield task, agent.run(task.question)
+def tasks_with_tools(
+    family: str, n: int, seed: int, first: int = 0
+) -> Iterator[tuple[int, Task, tools.Registry]]:
+    """Yield the tasks `first` to `n` - 1, each with its number and its tools.
+
+    The files of a task exist, in a folder of its own, until the next one is asked for.
+    """
+    for number, task in enumerate(tasks(family, n, seed)):
+        if number >= first:
+            with TemporaryDirectory() as folder:
+                yield number, task, registry(task, Path(folder))
 
 
 def measure(
@@ -116,18 +122,19 @@ def measure(
     family: str,
     n: int,
     seed: int = 0,
-    progress: Progress = lambda done: None,
+    progress: Progress = ignore,
     **options: Any,
 ) -> Score:
-    """The score of `lm` on `n` held-out tasks; `options` go to the backend."""
+    """Return the score of `lm` on `n` held-out tasks; `options` go to the backend."""
     backend = LocalBackend(lm, tools.default(), **options)
     good = steps = 0
     failures = []
-    for done, (task, trace) in enumerate(runs(backend, family, n, seed), 1):
+    for number, task, registry_ in tasks_with_tools(family, n, seed):
+        trace = Agent(backend, registry_, MAX_STEPS).run(task.question)
         steps += len(trace.steps)
         if solved(task, trace):
             good += 1
         else:
             failures.append((task, trace))
-        progress(done)
+        progress(number + 1)
     return Score(family, n, good, steps, backend.tokens, tuple(failures))

@@ -1,9 +1,9 @@
-"""Outcomes on the disk, so that an ablation that was stopped goes on where it was.
+"""Outcomes on the disk, so that an ablation that was stopped can be resumed.
 
-`OutcomeFile(path, about)` is one condition and arm as JSON lines: first what was
-measured, then an outcome a line, each written whole, those of a family in order. A line
-that was cut short by a stop is dropped; a file about something else is refused, and one
-to which another process writes.
+`OutcomeFile(path, about)` has one condition and arm as JSON lines: first what was
+measured, then an outcome a line, those of a family in order. A last line that a stop
+cut short is dropped; a file about something else is refused, and so is one to which
+another process writes.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ from tinyllm.atomic_file import whole_file
 from tinyllm.errors import UsageError
 from tinyllm.evaluate.ablation import Arm, Condition, Outcome
 from tinyllm.models.find import find
-
-BLOCK = 1 << 20  # bytes read at a time
 
 
 class OutcomeFile:
@@ -37,7 +35,7 @@ class OutcomeFile:
             self._rewrite(path)
 
     def done(self, family: str) -> int:
-        """How many tasks of a family there are: the first so many."""
+        """Return how many tasks of a family are done; they are always the first."""
         return sum(outcome.family == family for outcome in self.outcomes)
 
     def add(self, outcome: Outcome) -> None:
@@ -45,15 +43,16 @@ class OutcomeFile:
         if self.path is not None:
             line = json.dumps(outcome.to_json()).encode() + b"\n"
             with self.path.open("ab") as file:
-                if file.tell() != self._size:
+                if file.tell() != self._size:  # it has grown since we last wrote
                     raise self._foreign(self.path, "another process writes to it")
                 file.write(line)
             self._size += len(line)
         self.outcomes.append(outcome)
 
     def _read(self, path: Path) -> list[Outcome]:
-        """The outcomes of the file, in its order, without a last line that was cut."""
-        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
+        """Return the outcomes of the file, in its order, without a last cut line."""
+        text = path.read_text(encoding="utf-8", errors="replace")
+        lines = text.split("\n")[:-1]  # after the last line break is nothing, or a cut
         try:
             about = json.loads(lines[0]) if lines else self.about
             found = [Outcome.from_json(json.loads(line)) for line in lines[1:]]
@@ -68,7 +67,7 @@ class OutcomeFile:
         return found
 
     def _rewrite(self, path: Path) -> None:
-        """Write what was read, whole or not at all."""
+        """Write what was read, all of it or nothing."""
         path.parent.mkdir(parents=True, exist_ok=True)
         with whole_file(path) as file:
             for plain in [self.about, *(o.to_json() for o in self.outcomes)]:
@@ -77,13 +76,13 @@ class OutcomeFile:
 
     def _foreign(self, path: Path, reason: str) -> UsageError:
         return UsageError(
-            f"{path} cannot be gone on with, {reason}: delete it, or give --out "
-            "another folder"
+            f"{path} cannot be resumed, {reason}: delete it, or give --out another "
+            "folder"
         )
 
 
 def about(condition: Condition, arm: Arm, seed: int) -> dict[str, Any]:
-    """What an outcome depends on, apart from the code: for the head of a file."""
+    """Return what an outcome depends on, apart from the code: the head of a file."""
     return {
         "condition": condition.name,
         "arm": arm.name,
@@ -94,9 +93,10 @@ def about(condition: Condition, arm: Arm, seed: int) -> dict[str, Any]:
 
 
 def _digest(path: Path) -> str:
-    """The SHA-256 of all that a model is read from: a folder, or a file and tokenizer.
+    """Return the SHA-256 of the files of a model: a folder, or a file and tokenizer.
 
-    Of a folder the weights, and each file of JSON: configuration, tokenizer, index.
+    Of a folder they are the weights, and each file of JSON: configuration, tokenizer,
+    index.
     """
     names = [path, *path.parent.glob("tok*.bin")]
     if path.is_dir():
@@ -105,6 +105,5 @@ def _digest(path: Path) -> str:
     for name in sorted(names):
         digest.update(name.name.encode() + b"\0")
         with name.open("rb") as file:
-            while block := file.read(BLOCK):
-                digest.update(block)
+            hashlib.file_digest(file, lambda: digest)  # goes on with the same one
     return digest.hexdigest()

@@ -1,8 +1,8 @@
-"""Tools that the corpus never shows: the known ones under other names.
+"""Tools that no training text contains: the known ones under other names.
 
 `renamed(task, tools)` gives a task and its registry in which each tool of the package
 has a name and an argument that no training document contains; `answer` keeps its own.
-They do what they did, so a task is solved as before, by a model that reads its list.
+They work as before, so a model that reads its tool list can solve a task as before.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from tinyllm.agent.tools import Registry, Tool
 from tinyllm.train.tasks import Task
 
-# each known name, with the one that stands for it
+# known name -> new name
 TOOLS = {
     "calc": "evaluate",
     "read_file": "open_document",
@@ -35,7 +35,7 @@ ARGUMENTS = {
 
 
 def renamed(task: Task, tools: Registry) -> tuple[Task, Registry]:
-    """The task with other names in its list and its solution, and its tools so."""
+    """Return the task and its tools with the new names, in its solution too."""
     names = {
         tool: tuple(_argument(tool, name) for name in names)
         for tool, names in task.tools.items()
@@ -48,9 +48,9 @@ def renamed(task: Task, tools: Registry) -> tuple[Task, Registry]:
         )
         for move in task.moves
     )
-    shown = {_tool(tool): arguments for tool, arguments in names.items()}
+    listed = {_tool(tool): arguments for tool, arguments in names.items()}
     made = Registry(_renamed(tool) for tool in tools)
-    return replace(task, tools=shown, moves=moves), made
+    return replace(task, tools=listed, moves=moves), made
 
 
 def _tool(name: str) -> str:
@@ -58,12 +58,12 @@ def _tool(name: str) -> str:
 
 
 def _argument(tool: str, name: str) -> str:
-    """The other name of an argument, if its tool has another name."""
+    """Return the new name of an argument, if its tool has one."""
     return ARGUMENTS[name] if tool in TOOLS else name
 
 
 def _renamed(tool: Tool) -> Tool:
-    """The same tool under its other name, with its arguments so."""
+    """Return the tool under its new name, with new names for its arguments."""
     if tool.name not in TOOLS:
         return tool
     properties = tool.parameters["properties"]

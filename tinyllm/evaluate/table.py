@@ -1,7 +1,7 @@
 """Outcomes counted: a `Row` for each condition and arm, as a table and as JSON.
 
 `row(condition, arm, outcomes)` counts; `table(rows)`, `families(rows)` and
-`costs(rows)` are what a reader sees; `Row.to_json` and `from_json` go through a file.
+`costs(rows)` return text to print; `Row.to_json` and `from_json` go through a file.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from tinyllm.evaluate.ablation import Outcome
 from tinyllm.evaluate.held_out import wilson
 
-# What is counted, with how the table heads it: the first two are syntax.
+# metric -> heading in the table; the first two measure syntax
 METRICS = {
     "parsed": "parsed",
     "valid": "valid",
@@ -28,7 +28,7 @@ SYNTAX = ("parsed", "valid")
 
 @dataclass(frozen=True)
 class Row:
-    """How many of `tasks` did each of METRICS, and what a task cost on average.
+    """How many of `tasks` passed each of METRICS, and what a task cost on average.
 
     `by_family` has the share of each family's tasks that were solved.
     """
@@ -43,26 +43,26 @@ class Row:
     by_family: dict[str, float] = field(default_factory=dict)
 
     def share(self, metric: str) -> float:
-        """The share of tasks, 0 to 1."""
+        """Return the share of tasks, 0 to 1."""
         return self.counts[metric] / self.tasks
 
     def interval(self, metric: str) -> tuple[float, float]:
-        """The 95 % interval of the share. Source: Wilson 1927."""
+        """Return the 95 % interval of the share. Source: Wilson 1927."""
         return wilson(self.counts[metric], self.tasks)
 
     def to_json(self) -> dict[str, Any]:
-        """The row as a plain dict, intervals included."""
+        """Return the row as a plain dict, intervals included."""
         intervals = {m: [round(x, 4) for x in self.interval(m)] for m in METRICS}
         return asdict(self) | {"intervals": intervals}
 
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> Row:
-        """The row that `to_json` wrote."""
+        """Return the row that `to_json` wrote."""
         return cls(**{k: v for k, v in plain.items() if k != "intervals"})
 
 
 def row(condition: str, arm: str, outcomes: Sequence[Outcome]) -> Row:
-    """The outcomes of one arm under one condition, counted; there must be some."""
+    """Return the counts of one arm under one condition; there must be outcomes."""
     n = len(outcomes)
     masses = [o.mass_kept for o in outcomes if o.mass_kept is not None]
     return Row(
@@ -85,7 +85,7 @@ def _by_family(outcomes: Sequence[Outcome]) -> dict[str, float]:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """The shares as text, in percent, each above its 95 % interval."""
+    """Return the shares as text, in percent, each above its 95 % interval."""
     heads = "".join(f"{head:>13}" for head in METRICS.values())
     lines = [f"{'':12}{'tasks':>6}{heads}"]
     for condition, found in groupby(rows, key=lambda r: r.condition):
@@ -98,7 +98,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def families(rows: Sequence[Row]) -> str:
-    """The share of each family's tasks that were solved, in percent, as text."""
+    """Return the share of each family's tasks that were solved, in percent, as text."""
     widths = {name: max(7, len(name) + 2) for r in rows for name in r.by_family}
     heads = "".join(f"{name:>{width}}" for name, width in widths.items())
     lines = [f"{'':12}{heads}"]
@@ -114,7 +114,7 @@ def families(rows: Sequence[Row]) -> str:
 
 
 def costs(rows: Sequence[Row]) -> str:
-    """What a task cost on average, and the probability the mask left, as text."""
+    """Return the mean cost of a task, and the retained probability mass, as text."""
     lines = [f"{'':17}{'tokens':>9}{'forwarded':>11}{'mass kept, %':>14}"]
     for condition, found in groupby(rows, key=lambda r: r.condition):
         lines.append(condition)
@@ -125,7 +125,7 @@ def costs(rows: Sequence[Row]) -> str:
 
 
 def spread(found: Row, metric: str) -> str:
-    """The interval of a share in percent, rounded outwards.
+    """Return the interval of a share in percent, rounded outwards.
 
     >>> spread(Row("c", "a", 500, {"solved": 476}, 0, 0, None), "solved")
     '92.9-96.8'
@@ -135,7 +135,7 @@ def spread(found: Row, metric: str) -> str:
 
 
 def _percent(share: float) -> str:
-    """A share in percent: 3999 of 4000 are no 100.0, and all are 100 without decimals.
+    """Return a share in percent: 3999 of 4000 is not 100.0, and all is plain 100.
 
     >>> _percent(1.0), _percent(0.99975), _percent(0.0)
     ('100', '99.9', '0')

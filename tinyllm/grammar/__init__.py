@@ -13,17 +13,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tinyllm.engine import Tokens
 from tinyllm.grammar import regex
 from tinyllm.grammar.expression import Rules
 from tinyllm.grammar.mask import TokenGrammar
-from tinyllm.grammar.vocabulary import Tokenizer, Vocabulary
+from tinyllm.grammar.vocabulary import Vocabulary
 
 __all__ = ["TokenGrammar", "Vocabulary", "compile", "receipt"]
 
 
 def compile(
     source: Mapping[str, Any] | bool | str,
-    tokenizer: Tokenizer | Vocabulary,
+    tokenizer: Tokens | Vocabulary,
     *,
     spaces: bool = False,
 ) -> TokenGrammar:

@@ -1,6 +1,6 @@
 """The tokens of a vocabulary as a trie of their bytes, walked by a machine.
 
-Public: Tokenizer, Vocabulary, Found.
+Public: Vocabulary, Found.
 
 All tokens that are legal in a state are found at once: level by level, the numpy arrays
 hold every prefix that is still alive and where it leads. A prefix that dies
@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from tinyllm.engine import Tokens
 from tinyllm.grammar.pushdown import Pushdown, State
 
 Ints = npt.NDArray[np.int64]
@@ -23,25 +24,6 @@ FEW, MANY = 16, 400  # first bytes and prefixes for which plain Python is tried
 MOST = 32  # bytes that change nothing, as in a string, from which on that is used
 PLAIN = frozenset(range(0x20, 0x80)) - {0x22, 0x5C}  # what a JSON string loops over
 MAX_LOOPS = 8  # sets of such bytes whose tokens are remembered
-
-
-class Tokenizer(Protocol):
-    """What the grammar needs of a tokenizer."""
-
-    @property
-    def vocab_size(self) -> int:
-        """The number of token ids."""
-
-    @property
-    def eos_ids(self) -> frozenset[int]:
-        """The ids that end a text."""
-
-    @property
-    def special_ids(self) -> frozenset[int]:
-        """The ids that stand for no text, those of `eos_ids` among them."""
-
-    def token_bytes(self, token_id: int, /) -> bytes:
-        """The bytes of one token, b"" for a special one."""
 
 
 class Found(NamedTuple):
@@ -132,7 +114,7 @@ class Vocabulary:
     not in the trie, whatever their text says.
     """
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokens) -> None:
         self.size = tokenizer.vocab_size
         ids = range(self.size)
         self.eos_ids = sorted(i for i in tokenizer.eos_ids if i in ids)

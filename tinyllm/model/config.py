@@ -1,6 +1,8 @@
 """The sizes of a Llama, checked once: `Config`, and the `weight_shapes` they imply.
 
 Files use the keys of Hugging Face's config.json for LlamaForCausalLM.
+
+Before this: `text/stream`. Next: `layers`.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tinyllm.errors import CheckpointError
+from tinyllm.errors import CheckpointError, is_int
 
 LARGEST_SIZE = 2**24  # no real width or vocabulary comes near
 LARGEST = {"n_layers": 1000, "n_ctx": 2**20}
@@ -155,14 +157,14 @@ def weight_shapes(config: Config) -> dict[str, tuple[int, ...]]:
 
 
 def _check_size(name: str, value: object, limit: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool):
+    if not is_int(value):
         raise CheckpointError(f"config: {name} must be a whole number, not {value!r}")
     if not 1 <= value <= limit:
         raise CheckpointError(f"config: {name} is {value}; expected 1 to {limit}")
 
 
 def _constant(name: str, value: object) -> float:
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
+    if is_int(value) or isinstance(value, float):
         try:
             number = float(value)
         except OverflowError:  # a whole number that no float holds

@@ -1,11 +1,13 @@
-"""The arithmetic of one Llama layer, in the order in which the data meets it.
+"""The arithmetic of one Llama layer, in the order in which the data flows.
 
 `rms_norm`, `linear`, `rope`, `attention`, `swiglu`. Arrays are float32. T new tokens,
-S positions held, D model width, H query heads, K key/value heads, G = H/K query heads a
-key/value head, E head width, F hidden width.
+S positions up to the last, D model width, H query heads, K key/value heads, G = H/K
+query heads a key/value head, E head width, F hidden width.
 
-A single token may drop the axis T wherever it stands: numpy is quicker on vectors.
-Exact: a row of many gets, bit for bit, what it would get alone.
+A single token may come without the axis T: numpy is quicker on vectors. Exact: a row
+among many gets, bit for bit, what it would get alone.
+
+Before this: `config`. Next: `cache`.
 """
 
 from __future__ import annotations
@@ -37,9 +39,9 @@ class Weight(Protocol):
 class Dense:
     """A float32 matrix (out, in), applied row by row (exact) or in one product.
 
-    Exact: one matrix-vector product for each row of x and each block of the matrix. All
-    rows meet a block while it is in the processor's cache, and a row alone meets the
-    same blocks: the same calls, so the same bits.
+    Exact: one matrix-vector product for each row of x and each block of the matrix. A
+    block stays in the processor's cache until all rows are done with it. A row alone
+    goes through the same blocks: the same calls, so the same bits.
     """
 
     def __init__(self, array: Array, exact: bool = True) -> None:
@@ -65,8 +67,8 @@ class Dense:
 def block_rows(n_out: int, n_in: int) -> int:
     """Return how many rows of a matrix make a block: a divisor of their number.
 
-    It fits `BLOCK_BYTES` and is a multiple of 16, since kernels take some rows at once;
-    where there is none, all rows.
+    It fits `BLOCK_BYTES` and is a multiple of 16, since kernels take several rows at
+    once. If no divisor does, all rows make one block.
 
     >>> block_rows(960, 576), block_rows(701, 576)
     (96, 701)

@@ -1,8 +1,10 @@
-"""Look inside a forward pass: `trace` runs one and keeps what it saw.
+"""Look inside a forward pass: `trace` runs one and keeps every state and weight.
 
 The layers are walked as `Model.hidden` walks them, with the same functions and the
-model's own weights, but the attention weights are worked out as a whole matrix, and the
-pass goes on with what they read. So equal logits show that they are the real ones.
+model's own weights. Only the attention weights are computed as a whole matrix, and the
+pass goes on from their result. So equal logits show that they are the real ones.
+
+Before this: `transformer`. Next: `decode/sampling`.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ LARGEST = 2**26  # attention weights that are kept: 256 MiB
 
 @dataclass(frozen=True)
 class Trace:
-    """What one forward pass of T ids saw, as float32.
+    """The states and attention weights of one forward pass of T ids, as float32.
 
     `states` (L + 1, T, D) is the residual stream before each layer and after the last;
     `attention` (L, H, T, T) the weights, a row for each reader, 0 above the diagonal;
@@ -37,8 +39,8 @@ class Trace:
 def trace(model: Model, token_ids: Sequence[int]) -> Trace:
     """Return the trace of these ids from position 0.
 
-    Raises InvalidTokenError, PromptTooShortError or ContextFullError, as the model, and
-    InferenceError for more ids than there is room to keep.
+    Raises InvalidTokenError, PromptTooShortError or ContextFullError, as the model
+    does, and InferenceError for more attention weights than `LARGEST`.
     """
     ids = model.check(token_ids)
     kept = model.config.n_layers * model.config.n_heads * len(ids) ** 2
@@ -62,10 +64,10 @@ def trace(model: Model, token_ids: Sequence[int]) -> Trace:
 
 
 def attention_weights(q: Array, k: Array) -> Array:
-    """Return how much each position reads of each before it and of itself.
+    """Return how much each position reads from those before it and from itself.
 
     q (H, T, E), already scaled, and k (K, T, E) give (H, T, T): a row for each reader,
-    which sums to 1; what comes later has weight 0.
+    which sums to 1. Later positions have weight 0.
     """
     n = q.shape[1]
     keys = np.repeat(k, len(q) // len(k), axis=0)  # (H, T, E), in order h0 h0 h1 h1

@@ -1,12 +1,14 @@
 """The forward pass of a Llama: `Model`, token ids in, logits out.
 
 Every size is in `Config`, every weight in a plain dict under Hugging Face's names.
+
+Before this: `cache`. Next: `trace`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import Any, Protocol
 
@@ -18,6 +20,9 @@ from tinyllm.errors import (
     ContextFullError,
     InvalidTokenError,
     PromptTooShortError,
+    UsageError,
+    check_int,
+    is_int,
 )
 from tinyllm.model.cache import KVCache
 from tinyllm.model.config import Config, weight_shapes
@@ -37,7 +42,7 @@ from tinyllm.model.layers import (
 
 
 class Numbers(Protocol):
-    """An array, or what becomes one when numpy asks: a tensor in a file."""
+    """An array, or a tensor in a file, which becomes an array when numpy asks."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -48,7 +53,7 @@ class Numbers(Protocol):
 
 
 Weights = Mapping[str, Numbers]
-NO_TRANSCRIPT = (str, bytes, bytearray, set, frozenset, dict)  # though they hold ids
+NO_TRANSCRIPT = (str, bytes, bytearray, set, frozenset, dict)  # not lists of ids
 
 
 @dataclass(frozen=True)
@@ -68,8 +73,8 @@ class Model:
 
     With `exact`, a row's result is the same bits whatever was forwarded with it;
     without, long inputs are faster and agree to about 1e-4. Weights become arrays one
-    after the other, so those in files never lie in memory twice. Raises CheckpointError
-    when they do not fit the config.
+    after the other, so a file is never in memory twice. Raises CheckpointError for
+    weights that do not fit the config.
     """
 
     def __init__(self, config: Config, weights: Weights, exact: bool = True) -> None:
@@ -106,13 +111,13 @@ class Model:
         """Return the normed state (T, D) at each of the T ids, which follow the cache.
 
         The cache's length moves once, at the end. Raises InvalidTokenError,
-        PromptTooShortError for no ids, ContextFullError and InferenceError for a cache
-        of another model, all before any writing.
+        PromptTooShortError for no ids, ContextFullError and CacheError for a cache of
+        another model, all before any writing.
         """
         cache = KVCache(self.config) if cache is None else cache
         start = cache.length
         ids = self.check(token_ids, start)
-        cache.claim(self, len(ids))
+        cache.claim(self)
         x = self.embedding[ids if len(ids) > 1 else ids[0]]  # (T, D), or (D,) for one
         cos, sin = self.rotation(start, len(ids))
         for i, layer in enumerate(self.layers):
@@ -139,7 +144,23 @@ class Model:
 
         Raises InvalidTokenError, PromptTooShortError or ContextFullError.
         """
-        return check_fit(token_ids, self.config, start)
+        ids = check_ids(token_ids, self.config.vocab_size)
+        if start + len(ids) > self.config.n_ctx:
+            raise ContextFullError(
+                f"{start} positions are cached, and {len(ids)} more exceed the context "
+                f"limit of {self.config.n_ctx}: shorten the text or rewind"
+            )
+        return ids
+
+    def shorten(self, n_ctx: int) -> None:
+        """Limit the context to n_ctx positions; UsageError for more than it has."""
+        check_int("n_ctx", n_ctx, least=1)
+        if n_ctx > self.config.n_ctx:
+            raise UsageError(
+                f"n_ctx is {n_ctx}, but this model was made for {self.config.n_ctx} "
+                f"positions: give {self.config.n_ctx} or fewer"
+            )
+        self.config = replace(self.config, n_ctx=int(n_ctx))
 
     def _attend(
         self,
@@ -166,20 +187,6 @@ class Model:
         return attend_rows(q, k, v) if self.exact else attend_blocks(q, k, v)
 
 
-def check_fit(token_ids: Sequence[int], config: Config, start: int) -> list[int]:
-    """Return the ids as a list, fit to be forwarded from position `start`.
-
-    Raises InvalidTokenError, PromptTooShortError or ContextFullError.
-    """
-    ids = check_ids(token_ids, config.vocab_size)
-    if start + len(ids) > config.n_ctx:
-        raise ContextFullError(
-            f"{start} positions held and {len(ids)} more exceed the context limit "
-            f"of {config.n_ctx}: shorten the text or rewind"
-        )
-    return ids
-
-
 def check_ids(token_ids: Sequence[int], vocab_size: int) -> list[int]:
     """Return the ids as a list of ints; InvalidTokenError, or PromptTooShortError."""
     try:
@@ -193,7 +200,7 @@ def check_ids(token_ids: Sequence[int], vocab_size: int) -> list[int]:
     if not ids:
         raise PromptTooShortError("no token ids were given: at least one is needed")
     for i in ids:
-        if isinstance(i, bool) or not isinstance(i, (int, np.integer)):
+        if not is_int(i):
             raise InvalidTokenError(f"a token id must be a whole number, not {i!r}")
         if not 0 <= i < vocab_size:
             raise InvalidTokenError(
@@ -214,7 +221,7 @@ def check_weights(config: Config, weights: Weights) -> None:
             raise CheckpointError(f"weight {name} has shape {found}, not {shape}")
     for name in weights.keys() - expected.keys() - {"lm_head.weight"}:
         if not name.endswith("rotary_emb.inv_freq"):  # a constant some files store
-            raise CheckpointError(f"weight {name} has no place in a plain Llama")
+            raise CheckpointError(f"weight {name} is not part of a plain Llama")
 
 
 def _float32(numbers: Numbers) -> Array:

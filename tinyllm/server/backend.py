@@ -14,9 +14,17 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from tinyllm.agent import options, protocol
-from tinyllm.agent.backend import Count, OnText, Slot, parses, total, unheard
-from tinyllm.agent.protocol import CALL_CEILING, CALL_LIMIT, THOUGHT_CEILING
+from tinyllm.agent import protocol
+from tinyllm.agent.backend import (
+    Count,
+    OnText,
+    Slot,
+    check_flag,
+    check_seconds,
+    parses,
+    total,
+)
+from tinyllm.agent.protocol import CALL_LIMIT, MAX_CALL, MAX_THOUGHT
 from tinyllm.agent.tools import Registry
 from tinyllm.decode.sampling import in_range
 from tinyllm.errors import (
@@ -26,6 +34,7 @@ from tinyllm.errors import (
     UsageError,
     check_int,
 )
+from tinyllm.progress import ignore
 from tinyllm.server.client import ChatServer, Piece, RefusedError
 from tinyllm.server.reply import Told, Utf8, paired, spoken_call
 from tinyllm.server.request import Dialect, again, instructions
@@ -74,19 +83,19 @@ class HttpBackend:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.tokenizer = Utf8()
-        self.base_url, self.name = base_url, options.text("model", model)
-        self.n_ctx = options.positive("n_ctx", n_ctx)
-        self.attempts = options.positive("attempts", attempts)
+        self.base_url, self.name = base_url, _text("model", model)
+        self.n_ctx = check_int("n_ctx", n_ctx, 1)
+        self.attempts = check_int("attempts", attempts, 1)
         self.temperature = in_range("temperature", temperature, 2.0)
-        self.constrain = options.flag("constrain", constrain)
+        self.constrain = check_flag("constrain", constrain)
         self.seed = None if seed is None else check_int("seed", seed)
         self._server = ChatServer(
             base_url,
-            options.key(api_key),
-            options.duration("timeout", timeout),
+            _sendable(api_key),
+            check_seconds("timeout", timeout),
             check_int("retries", retries),
-            options.function("sleep", sleep),
-            options.function("clock", clock),
+            _function("sleep", sleep),
+            _function("clock", clock),
         )
         self._dialect = Dialect()
         self.calls = self.parsed = 0
@@ -106,15 +115,15 @@ class HttpBackend:
     def reset(self) -> None:
         """Start afresh: a server has no memory, so there is nothing to do."""
 
-    def thought(self, token_ids: Sequence[int], on_text: OnText | None = None) -> Slot:
+    def thought(self, token_ids: Sequence[int], on_text: OnText = ignore) -> Slot:
         """The thought that follows the transcript.
 
         `on_text` gets the text while it comes. ContextFullError if there is no room,
         ServerError if the server does not do its part.
         """
-        told = Told(self._room(token_ids), on_text or unheard)
+        told = Told(self._room(token_ids), on_text)
         messages = self._messages(token_ids)
-        wanted = {"max_tokens": THOUGHT_CEILING, "stop": ["\n"]}
+        wanted = {"max_tokens": MAX_THOUGHT, "stop": ["\n"]}
         replies = [self._reply(messages, wanted, None, told.hear)]
         stopped = "stop" in replies[0].options and replies[0].finish == "stop"
         if stopped and not told.text:
@@ -123,7 +132,7 @@ class HttpBackend:
             replies.append(self._reply(messages, wanted, None, told.hear))
         return self._slot(told.text, replies, constrained=False)
 
-    def call(self, token_ids: Sequence[int], on_text: OnText | None = None) -> Slot:
+    def call(self, token_ids: Sequence[int], on_text: OnText = ignore) -> Slot:
         """The call that follows the transcript; one that fits, if there is one.
 
         `on_text` gets it whole, at the end, and before that "" as often as something
@@ -134,7 +143,7 @@ class HttpBackend:
             raise UsageError(
                 "a call needs tools: give some to the backend or the agent"
             )
-        room, say = self._room(token_ids), on_text or unheard
+        room, say = self._room(token_ids), on_text
         messages = self._messages(token_ids)
         replies: list[_Reply] = []
         fault = text = ""
@@ -162,7 +171,7 @@ class HttpBackend:
             return len(text) > CALL_LIMIT
 
         tools = self.tools if self.constrain else None
-        return self._reply(messages, {"max_tokens": CALL_CEILING}, tools, hear)
+        return self._reply(messages, {"max_tokens": MAX_CALL}, tools, hear)
 
     def _reply(
         self,
@@ -265,3 +274,26 @@ def _forwarded(counts: Piece) -> Count:
     if counts.prompt is None or counts.cached is None:
         return None
     return max(0, counts.prompt - counts.cached)
+
+
+def _text(name: str, value: str) -> str:
+    """Return the value; UsageError unless it is a text with something in it."""
+    if not (isinstance(value, str) and value.strip()):
+        raise UsageError(f"{name} must be a text that is not empty, not {value!r:.40}")
+    return value
+
+
+def _function(name: str, value: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the value; UsageError unless it can be called."""
+    if not callable(value):
+        raise UsageError(f"{name} must be a function, not {value!r:.40}")
+    return value
+
+
+def _sendable(key: str | None) -> str | None:
+    """Return the API key; UsageError, which does not show it, if no header takes it."""
+    if key is None:
+        return None
+    if not (isinstance(key, str) and re.fullmatch("[!-~]+", key)):
+        raise UsageError("api_key must be printable ASCII without spaces, or None")
+    return key

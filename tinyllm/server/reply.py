@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 from tinyllm.agent import protocol
 from tinyllm.agent.backend import OnText
-from tinyllm.agent.protocol import THOUGHT_CEILING
+from tinyllm.agent.protocol import MAX_THOUGHT
 from tinyllm.decode.stop import StopStrings
 from tinyllm.errors import InvalidTokenError, ServerError
 
-THOUGHT_LIMIT = 16 * THOUGHT_CEILING  # characters, where a server has no ceiling
+THOUGHT_LIMIT = 16 * MAX_THOUGHT  # characters, where a server has no ceiling
 SHOWN = 300  # characters of what a server says
 PART = 8  # characters of a key that betray it
 _BLANK = re.compile(r"\A[\s\ufeff]+")  # with byte order marks

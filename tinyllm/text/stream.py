@@ -7,18 +7,8 @@ bytes of an unfinished one are held back until the rest arrives.
 from __future__ import annotations
 
 import codecs
-from typing import Protocol
 
-
-class HasTokenBytes(Protocol):
-    """What a stream needs to know of a tokenizer."""
-
-    @property
-    def dummy_prefix(self) -> bool:
-        """Whether a text is encoded after a space of its own."""
-
-    def token_bytes(self, token_id: int) -> bytes:
-        """The bytes that `token_id` stands for."""
+from tinyllm.engine import Tokenizer
 
 
 class TextStream:
@@ -28,7 +18,7 @@ class TextStream:
     put there is dropped. In the middle of a text nothing is.
     """
 
-    def __init__(self, tokenizer: HasTokenBytes, at_start: bool = False) -> None:
+    def __init__(self, tokenizer: Tokenizer, at_start: bool = False) -> None:
         self._tokenizer = tokenizer
         self._drop = at_start and tokenizer.dummy_prefix
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")

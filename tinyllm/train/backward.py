@@ -1,9 +1,11 @@
 """The loss of a batch and its gradient in every weight: the model there and back.
 
-`loss_and_gradients(weights, config, tokens, targets)` runs the Llama forward, keeping
-what the way back needs, then walks it in reverse; N = B·T rows go through the matrices
-at once. Works in float32, and in float64 for checking. Weights are a dict under
-Hugging Face names.
+`loss_and_gradients(weights, config, tokens, targets)` runs the Llama forward, keeps the
+values that the backward needs, then goes through the layers in reverse. N = B·T rows go
+through the matrices at once. It works in float32, and in float64 for checking. Weights
+are a dict under Hugging Face names.
+
+Before this: `operations`. Next: `optimizer`.
 """
 
 from __future__ import annotations
@@ -40,16 +42,16 @@ class Shapes(NamedTuple):
     e: int
 
     def split(self, rows: Array) -> Array:
-        """(N, H·E) -> (B, T, H, E)."""
+        """Return rows (N, H·E) as heads (B, T, H, E)."""
         return rows.reshape(self.b, self.t, -1, self.e)
 
     def group(self, x: Array) -> Array:
-        """(B, T, H, E) -> (B, K, G, T, E): heads 0 to G-1 read key head 0."""
+        """Return (B, T, H, E) as (B, K, G, T, E): heads 0 to G-1 share key head 0."""
         x = x.reshape(self.b, self.t, self.kv, -1, self.e)
         return np.ascontiguousarray(x.transpose(0, 2, 3, 1, 4))
 
     def rows(self, x: Array) -> Array:
-        """(B, K, G, T, E) -> (N, H·E)."""
+        """Return (B, K, G, T, E) as rows (N, H·E)."""
         return x.transpose(0, 3, 1, 2, 4).reshape(self.b * self.t, -1)
 
 
@@ -67,13 +69,13 @@ LAYER_NAMES = {
 
 
 def layer_weights(weights: Weights, layer: int) -> Weights:
-    """The nine arrays of one layer under their short names: "q", "gate", …"""
+    """Return the nine arrays of a layer under their short names: "q", "gate", …"""
     prefix = f"model.layers.{layer}."
     return {short: weights[prefix + name] for short, name in LAYER_NAMES.items()}
 
 
 class Kept(NamedTuple):
-    """What the forward of one layer leaves for its backward."""
+    """The values that the forward of one layer keeps for its backward."""
 
     a: Array  # normalised input (N, D), with unit1 and inverse1
     unit1: Array
@@ -96,7 +98,7 @@ class Kept(NamedTuple):
 def block(
     x: Array, w: Weights, rope: Rope, s: Shapes, eps: float
 ) -> tuple[Array, Kept]:
-    """One layer: rows (N, D) -> rows (N, D), with what its backward needs."""
+    """Return the rows (N, D) after one layer, and what its backward needs."""
     a, unit1, inverse1 = rms_norm(x, w["norm1"], eps)
     q = s.group(rotate(s.split(a @ w["q"].T), *rope))  # (B, K, G, T, E)
     q *= np.asarray(s.e**-0.5, q.dtype)
@@ -116,13 +118,13 @@ def block(
 def block_backward(
     dx: Array, kept: Kept, w: Weights, rope: Rope, s: Shapes
 ) -> tuple[Array, Weights]:
-    """The gradient in a layer's input (N, D), and in its nine weights."""
+    """Return the gradients in a layer's input (N, D) and in its nine weights."""
     g: Weights = {"down": dx.T @ kept.h}
     dgate, dup = swiglu_backward(dx @ w["down"], kept.gate, kept.up, kept.sigmoid)
     g["gate"], g["up"] = dgate.T @ kept.c, dup.T @ kept.c
     dc = dgate @ w["gate"] + dup @ w["up"]  # (N, D)
     dc, g["norm2"] = rms_norm_backward(dc, kept.unit2, kept.inverse2, w["norm2"])
-    dx = dx + dc
+    dx = dx + dc  # the residual: one way around the block, one through it
     g["o"] = dx.T @ kept.mixed
     heads = heads_backward(dx @ w["o"], kept, rope, s)
     da = np.zeros_like(dx)
@@ -136,11 +138,12 @@ def block_backward(
 def heads_backward(
     dmixed: Array, kept: Kept, rope: Rope, s: Shapes
 ) -> tuple[Array, Array, Array]:
-    """Gradients in the rows of q (N, H·E), k and v (N, K·E) before their rotation."""
+    """Return gradients in the rows of q (N, H·E), k and v (N, K·E), not rotated."""
     dout = s.group(s.split(dmixed))  # (B, K, G, T, E)
     dq, dk, dv = attention_backward(dout, kept.out, kept.p, kept.q, kept.k, kept.v)
     dq *= np.asarray(s.e**-0.5, dq.dtype)
     rows = [s.rows(x) for x in (dq, dk[:, :, None], dv[:, :, None])]
+    # the inverse of a rotation is its transpose, and that is the backward
     q, k = (rotate(s.split(x), rope.cos, -rope.sin) for x in rows[:2])
     return q.reshape(rows[0].shape), k.reshape(rows[1].shape), rows[2]
 
@@ -148,7 +151,7 @@ def heads_backward(
 def loss_and_gradients(
     weights: Weights, config: Config, tokens: Array, targets: Array
 ) -> tuple[float, Weights]:
-    """The loss of tokens -> targets (int, (B, T) each), and the gradient per weight.
+    """Return the loss of tokens -> targets (int, (B, T) each), and all gradients.
 
     UsageError unless the output head is the embedding, as the embedded model's is.
     """
@@ -171,7 +174,7 @@ def loss_and_gradients(
     for layer in reversed(range(config.n_layers)):
         dx, g = block_backward(dx, kept.pop(), layer_weights(weights, layer), rope, s)
         grads |= {f"model.layers.{layer}.{LAYER_NAMES[n]}": g[n] for n in g}
-    dembed = dlogits.T @ y  # (V, D), the head's part
-    np.add.at(dembed, tokens.ravel(), dx)
+    dembed = dlogits.T @ y  # (V, D), as the output head: the embedding is both
+    np.add.at(dembed, tokens.ravel(), dx)  # a token that occurs twice counts twice
     grads["model.embed_tokens.weight"] = dembed
     return loss, grads

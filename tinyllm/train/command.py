@@ -1,7 +1,9 @@
 """Rebuild an embedded model from nothing, in one call.
 
 `train(name, folder)` learns the tokenizer, generates the corpus, trains, and writes a
-model folder that `tinyllm.load` opens. An interrupted run goes on where it was.
+model folder that `tinyllm.load` opens. An interrupted run can be resumed.
+
+Before this: `corpus`. Next: `verify`, which shows that the cache of a model is right.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ from tinyllm.train.backward import Weights, loss_and_gradients
 from tinyllm.train.loop import CHECKPOINT, MIXES, RECIPES, Recipe, batch, fit
 from tinyllm.train.operations import Array
 
-TOKENIZER_SEED, CORPUS_SEED, FRESH_SEED = 0, 1, 2
-LARGEST_STEPS = 100_000  # the corpus, made before the first step, is in memory
+TOKENIZER_SEED, CORPUS_SEED, FRESH_SEED = 0, 1, 2  # fresh: for the final loss
+MAX_STEPS = 100_000  # the corpus, made before the first step, is in memory
 
 CARD = """\
 # {name}
@@ -59,17 +61,17 @@ def train(
 
     `steps` shortens the recipe, to try it out. Progress goes to `stream` (standard
     error, unless the process has none). Ctrl-C saves the steps that are done, says how
-    to go on and is raised again. Raises UsageError for an unknown name, senseless steps
-    or a folder that cannot be written, CheckpointError for a checkpoint of another run,
-    InferenceError for numbers that are no longer finite.
+    to resume and is raised again. Raises UsageError for an unknown name, impossible
+    steps or a folder that cannot be written, CheckpointError for a checkpoint of
+    another run, InferenceError for numbers that are no longer finite.
     """
     out = sys.stderr if stream is None else stream
     recipe, target = recipe_of(name, steps), writable(folder)
     try:
         _train(name, recipe, target, out)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt:  # fit has saved its state by now
         begun = (target / CHECKPOINT).exists()
-        how = f"goes on from {target / CHECKPOINT}" if begun else "starts again"
+        how = f"resumes from {target / CHECKPOINT}" if begun else "starts again"
         _say(out, f"stopped: the same command {how}")
         raise
     except OSError as error:
@@ -78,14 +80,13 @@ def train(
 
 
 def recipe_of(name: str, steps: int | None = None) -> Recipe:
-    """The recipe of a named model, with other `steps` if given; UsageError if none."""
-    if name not in RECIPES:
-        raise UsageError(f"no recipe {name!r}: there are {', '.join(RECIPES)}")
+    """Return the recipe of a named model, with other `steps` if given; UsageError."""
+    recipe = RECIPES[name]
     if steps is not None and steps < 1:
         raise UsageError(f"{steps} steps train nothing: give 1 or more")
-    if steps is not None and steps > LARGEST_STEPS:
-        raise UsageError(f"{steps} steps are too many: give {LARGEST_STEPS} or fewer")
-    recipe = RECIPES[name]
+    if steps is not None and steps > MAX_STEPS:
+        raise UsageError(f"{steps} steps are too many: give {MAX_STEPS} or fewer")
+    # a shorter run has no time for restarts
     return recipe if steps is None else replace(recipe, steps=steps, restarts=())
 
 
@@ -96,7 +97,7 @@ def _train(name: str, recipe: Recipe, folder: Path, out: TextIO | None) -> None:
         ids = corpus.build(
             tokenizer, recipe.n_tokens, CORPUS_SEED, MIXES[recipe.mix], progress.update
         )
-    checksum = corpus.checksum(ids)
+    checksum = corpus.checksum(ids)  # shows at once whether it is the usual corpus
     _say(out, f"corpus of {len(ids):,} tokens, SHA-256 {checksum}")
     weights = _fit(recipe, ids, folder, out)
     loss = fresh_loss(recipe, weights, tokenizer)
@@ -117,7 +118,7 @@ def _fit(recipe: Recipe, ids: Array, folder: Path, out: TextIO | None) -> Weight
 
 
 def fresh_loss(recipe: Recipe, weights: Weights, tokenizer: BPE) -> float:
-    """The loss, in nats a token, on one step of a corpus with a seed of its own."""
+    """Return the loss, in nats per token, on text that no training step reads."""
     ids = corpus.build(tokenizer, recipe.step_tokens + 1, FRESH_SEED, MIXES[recipe.mix])
     tokens, targets = batch(
         replace(recipe, steps=1, restarts=(), long_share=1.0), ids, 0
@@ -128,7 +129,7 @@ def fresh_loss(recipe: Recipe, weights: Weights, tokenizer: BPE) -> float:
 def card(
     name: str, recipe: Recipe, weights: Weights, checksum: str, loss: float
 ) -> str:
-    """The README of a model: what it is, and how it is made again."""
+    """Return the README of a model: what it is, and how to make it again."""
     c = recipe.config
     sizes = (
         f"dim {c.dim}, hidden {c.hidden_dim}, {c.n_layers} layers, {c.n_heads} heads, "
@@ -151,7 +152,7 @@ def card(
 
 
 def command_of(name: str, recipe: Recipe) -> str:
-    """The command that makes this model."""
+    """Return the command that makes this model."""
     steps = "" if recipe == RECIPES[name] else f" --steps {recipe.steps}"
     return f"tinyllm train {name} --out FOLDER{steps}"
 
@@ -159,7 +160,10 @@ def command_of(name: str, recipe: Recipe) -> str:
 def _publish(
     recipe: Recipe, folder: Path, weights: Weights, tokenizer: BPE, text: str
 ) -> None:
-    """Write the files of the model, each whole; config.json comes last."""
+    """Write the files of the model; config.json comes last.
+
+    Until it is there, the folder does not open as a model.
+    """
     with whole_file(folder / "README.md") as file:
         file.write(text.encode())
     save_folder(folder, recipe.config, weights, tokenizer, "F16")

@@ -3,6 +3,8 @@
 `fit(recipe, ids, folder)` trains and returns the weights. Each step reads its own slice
 of the corpus, so a step is a pure function of the weights before it: a run that was
 interrupted and resumed ends where an uninterrupted one does.
+
+Before this: `optimizer`. Next: `data/words`.
 """
 
 from __future__ import annotations
@@ -18,18 +20,19 @@ from pathlib import Path
 import numpy as np
 
 from tinyllm.atomic_file import whole_file
-from tinyllm.errors import CheckpointError, InferenceError, UsageError
+from tinyllm.errors import CheckpointError, InferenceError, Named, UsageError
 from tinyllm.model.config import Config, weight_shapes
+from tinyllm.progress import ignore
 from tinyllm.train.backward import Weights, loss_and_gradients
 from tinyllm.train.corpus import AGENT, STORIES, Mix
 from tinyllm.train.optimizer import AdamW, clip, learning_rate
 
 CHECKPOINT = "checkpoint.npz"
-# What numpy raises for a file that is no such archive, or is one no longer.
+# What numpy raises for a file that is not an archive, or only part of one.
 _CUT = (OSError, EOFError, zipfile.BadZipFile, zlib.error, struct.error)
-# A flag no zip reader knows, a shape beyond any memory, a count that is infinite.
-_SENSELESS = (RuntimeError, MemoryError, OverflowError)
-DAMAGED = (*_CUT, *_SENSELESS, KeyError, TypeError, ValueError)
+# An unknown zip flag, a shape larger than memory, a count that is infinite.
+_IMPOSSIBLE = (RuntimeError, MemoryError, OverflowError)
+DAMAGED = (*_CUT, *_IMPOSSIBLE, KeyError, TypeError, ValueError)
 CONFIG = Config(
     dim=128,
     hidden_dim=384,
@@ -46,10 +49,10 @@ CONFIG = Config(
 class Recipe:
     """All that decides a training run, apart from the machine's rounding.
 
-    The rate rises to `peak_rate` and falls along a cosine; from each step in `restarts`
-    on it does so once more, to the rate given there (Loshchilov and Hutter 2017, SGDR).
-    The last `long_share` of the steps before the first restart, and all after it, read
-    windows of the full context; the others read windows of half of it, which cost
+    The rate rises to `peak_rate` and falls along a cosine; at each step in `restarts`
+    it starts again with the peak given there (Loshchilov and Hutter 2017, SGDR). The
+    last `long_share` of the steps before the first restart, and all steps after it,
+    read windows of the full context; the others read windows of half of it, which cost
     less. A step reads `step_tokens`.
     """
 
@@ -64,40 +67,46 @@ class Recipe:
 
     @property
     def n_tokens(self) -> int:
-        """How many ids the corpus must hold: one more than is read, for the target."""
+        """Return how many ids the corpus must have: the last is a target only."""
         return self.steps * self.step_tokens + 1
 
     def window(self, step: int) -> int:
-        """The length T of the sequences of `step`."""
+        """Return the length T of the sequences of `step`."""
         n_ctx, first = self.config.n_ctx, self._cosines[0][1]
         return n_ctx if step >= first * (1 - self.long_share) else n_ctx // 2
 
     def rate(self, step: int) -> float:
-        """The learning rate of `step`."""
+        """Return the learning rate of `step`."""
         begin, end, peak = next(c for c in self._cosines if step < c[1])
         return learning_rate(step - begin, end - begin, peak)
 
     @property
     def _cosines(self) -> list[tuple[int, int, float]]:
-        """Where each cosine begins and ends, and its peak."""
+        """Return the first step, the end and the peak of each cosine."""
         starts = [(0, self.peak_rate), *self.restarts]
         ends = [*(begin for begin, _ in self.restarts), self.steps]
         return [(b, end, rate) for (b, rate), end in zip(starts, ends, strict=True)]
 
 
-RECIPES = {
-    "agent": Recipe("agent", 7000, restarts=((3000, 1.5e-3), (5000, 1e-3))),
-    "stories": Recipe("stories", 300),
-}
+RECIPES = Named(
+    "recipe",
+    {
+        "agent": Recipe("agent", 7000, restarts=((3000, 1.5e-3), (5000, 1e-3))),
+        "stories": Recipe("stories", 300),
+    },
+)
 MIXES: dict[str, Mix] = {"agent": AGENT, "stories": STORIES}
 
 
 def initial_weights(config: Config, seed: int) -> Weights:
-    """Fresh weights, float32: normal(0, 0.02), the two output matrices of a layer
-    smaller by sqrt(2·L), norms at 1. Source: Radford et al. 2019 (GPT-2), 2.3.
+    """Return fresh weights, float32: normal(0, 0.02), norms at 1.
+
+    The two output matrices of a layer are smaller by sqrt(2·L). Source: Radford et al.
+    2019 (GPT-2), 2.3.
     """
     rng = np.random.default_rng(seed)
     weights = {}
+    # the residual stream is a sum of 2·L outputs: so scaled, it does not grow with L
     for name, shape in weight_shapes(config).items():
         output = name.endswith(("o_proj.weight", "down_proj.weight"))
         spread = 0.02 / math.sqrt(2 * config.n_layers) if output else 0.02
@@ -107,9 +116,10 @@ def initial_weights(config: Config, seed: int) -> Weights:
 
 
 def batch(recipe: Recipe, ids: np.ndarray, step: int) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens and the tokens that follow them, (B, T) each, of `step`'s own slice."""
+    """Return the tokens of `step`'s own slice and those that follow, (B, T) each."""
+    # no shuffling: the corpus is random already, and a resumed run needs no state
     start, size = step * recipe.step_tokens, recipe.step_tokens
-    part = ids[start : start + size + 1].astype(np.int64)
+    part = ids[start : start + size + 1].astype(np.int64)  # (B·T + 1,)
     t = recipe.window(step)
     return part[:-1].reshape(-1, t), part[1:].reshape(-1, t)
 
@@ -118,22 +128,22 @@ def fit(
     recipe: Recipe,
     ids: np.ndarray,
     folder: Path,
-    report: Callable[[int, float], object] = lambda step, loss: None,
+    report: Callable[[int, float], object] = ignore,
     every: int = 50,
 ) -> Weights:
     """Train by `recipe` on the corpus `ids`, with a checkpoint in `folder`.
 
-    `report(step, loss)` is called after each step, and a checkpoint written after every
-    `every` steps and at the end; if `folder` holds one, training goes on from there.
-    Ctrl-C writes one too, unless it comes while the weights are being changed: then the
-    steps since the last are lost, no more. Raises UsageError where the corpus does not
-    suit the recipe, InferenceError where the numbers are no longer finite.
+    It calls `report(step, loss)` after each step, and writes a checkpoint every `every`
+    steps and at the end; if `folder` has one, training resumes there. Ctrl-C writes one
+    too, unless it comes while the weights are changing: then the steps since the last
+    checkpoint are lost. Raises UsageError if the corpus does not suit the recipe,
+    InferenceError if the numbers are no longer finite.
     """
     check(recipe, ids)
     weights = initial_weights(recipe.config, recipe.seed)
     optimizer = AdamW(weights)
     path = folder / CHECKPOINT
-    if path.exists():
+    if path.exists():  # an earlier run was stopped
         restore(path, optimizer, recipe)
     done = saved = optimizer.steps
     try:
@@ -146,7 +156,8 @@ def fit(
                 save(path, optimizer, recipe)
                 saved = done
     except KeyboardInterrupt:
-        # The optimizer counts a step before it changes anything: unequal is half done.
+        # The optimizer counts a step before it changes anything: more steps than done
+        # means that some weights have moved and others have not.
         if saved < done == optimizer.steps:
             check_finite(optimizer)
             save(path, optimizer, recipe)
@@ -155,14 +166,14 @@ def fit(
 
 
 def check(recipe: Recipe, ids: np.ndarray) -> None:
-    """Raise UsageError unless the corpus `ids` can be read by `recipe`."""
+    """Raise UsageError unless the corpus `ids` suits the recipe."""
     if len(ids) < recipe.n_tokens:
         raise UsageError(f"the recipe reads {recipe.n_tokens} tokens, not {len(ids)}")
     for t in (recipe.window(0), recipe.window(recipe.steps - 1)):
         if t < 1 or recipe.step_tokens % t:
             raise UsageError(
                 f"step_tokens is {recipe.step_tokens}: give a multiple of {t}, "
-                "the tokens that a window holds"
+                "the tokens of a window"
             )
     size = recipe.config.vocab_size
     if ids.min() < 0 or ids.max() >= size:
@@ -173,35 +184,35 @@ def check(recipe: Recipe, ids: np.ndarray) -> None:
 
 
 def check_finite(optimizer: AdamW) -> None:
-    """Raise InferenceError unless all that a checkpoint would hold is finite."""
+    """Raise InferenceError unless all arrays of a checkpoint are finite."""
     if not all(np.isfinite(a).all() for a in state_arrays(optimizer).values()):
         raise _diverged(optimizer.steps, "a weight is not finite")
 
 
 def _diverged(step: int, what: str) -> InferenceError:
     return InferenceError(
-        f"training diverged at step {step}: {what}. Nothing of it is saved; "
+        f"training diverged at step {step}: {what}. This step is not saved; "
         "try a smaller peak_rate"
     )
 
 
 def train_step(recipe: Recipe, ids: np.ndarray, optimizer: AdamW) -> float:
-    """One step, in place; returns the loss before it, in nats a token.
+    """Train one step, in place; return the loss before it, in nats per token.
 
-    Raises InferenceError, and changes nothing, where that loss is not finite.
+    Raises InferenceError, and changes nothing, if that loss is not finite.
     """
     step = optimizer.steps
     tokens, targets = batch(recipe, ids, step)
     loss, grads = loss_and_gradients(optimizer.weights, recipe.config, tokens, targets)
     if not math.isfinite(loss):
         raise _diverged(step + 1, f"the loss is {loss}")
-    clip(grads)
+    clip(grads)  # one unusual batch must not move the weights far
     optimizer.step(grads, recipe.rate(step))
     return loss
 
 
 def save(path: Path, optimizer: AdamW, recipe: Recipe) -> None:
-    """Write the state of a run whole or not at all."""
+    """Write the state of a run, all of it or nothing."""
     path.parent.mkdir(parents=True, exist_ok=True)
     state = {"steps": np.array(optimizer.steps), "recipe": np.array(repr(recipe))}
     with whole_file(path) as file:
@@ -209,13 +220,14 @@ def save(path: Path, optimizer: AdamW, recipe: Recipe) -> None:
 
 
 def restore(path: Path, optimizer: AdamW, recipe: Recipe) -> None:
-    """Put the state in `path` into `optimizer`, whose weights change in place.
+    """Load the state in `path` into `optimizer`, whose weights change in place.
 
-    Raises CheckpointError, and changes nothing, where the file is damaged or of another
-    recipe.
+    Raises CheckpointError, and changes nothing, if the file is damaged or was made by
+    another recipe.
     """
     arrays = state_arrays(optimizer)
     try:
+        # without pickle a checkpoint is data: opening one runs no code
         with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             stored = {name: file[name] for name in arrays}
             steps = int(file["steps"])
@@ -223,12 +235,15 @@ def restore(path: Path, optimizer: AdamW, recipe: Recipe) -> None:
     except DAMAGED as error:
         raise _not_resumable(path, f"it is damaged: {error}") from error
     if made_by != repr(recipe) or not 0 <= steps <= recipe.steps:
-        raise _not_resumable(path, f"it is of another run: step {steps} of {made_by}")
+        raise _not_resumable(
+            path, f"it belongs to another run: step {steps} of {made_by}"
+        )
+    # all checks come before the first change
     for name, array in arrays.items():
         if (stored[name].shape, stored[name].dtype) != (array.shape, array.dtype):
             raise _not_resumable(path, f"{name} is {stored[name].shape}")
     for name, array in arrays.items():
-        array[...] = stored[name]
+        array[...] = stored[name]  # in place: the caller has these very arrays
     optimizer.steps = steps
 
 
@@ -240,7 +255,7 @@ def _not_resumable(path: Path, reason: str) -> CheckpointError:
 
 
 def state_arrays(optimizer: AdamW) -> Weights:
-    """The arrays that a checkpoint holds, under their names in it."""
+    """Return the arrays of a checkpoint, under their names in it."""
     kinds = {"weights": optimizer.weights, "m": optimizer.m, "v": optimizer.v}
     return {
         f"{kind}/{name}": array

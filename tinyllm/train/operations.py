@@ -1,10 +1,12 @@
 """The operations of a Llama, each followed by its backward, derived by hand.
 
 `rotate`, `rms_norm`, `swiglu`, `attention`, `cross_entropy`, in the order of the data.
-A forward returns its result and what the way back needs; a backward takes the gradient
-of the result and returns that of each input. Work in float32 and in float64.
-N rows, B batch, T positions, D width, K key heads, G = H/K query heads a key head,
-E head width, F hidden width, V vocabulary.
+A forward returns its result and the values that its backward needs; a backward takes
+the gradient of the result and returns that of each input. All work in float32 and in
+float64. N rows, B batch, T positions, D width, K key heads, G = H/K query heads per key
+head, E head width, F hidden width, V vocabulary.
+
+Before this: `agent/loop`. Next: `backward`.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from tinyllm.model.config import Config
 from tinyllm.model.layers import rope_tables
 
 Array = NDArray[Any]  # float32 in training, float64 in checks
-BLOCK = 128  # query positions attended to at once: what lies after them is left out
+BLOCK = 128  # query positions at once: keys after the last of them are left out
 
 
 class Rope(NamedTuple):
@@ -29,19 +31,19 @@ class Rope(NamedTuple):
 
 
 def rope_angles(config: Config, n: int, dtype: np.dtype[Any]) -> Rope:
-    """The rotation of positions 0 to n-1: the model's own tables."""
+    """Return the rotation of positions 0 to n-1, from the model's own tables."""
     cos, sin = (table[:n, 1:].astype(dtype) for table in rope_tables(config))
     return Rope(cos, sin)  # the second half, where the sines have their own sign
 
 
 def rotate(x: Array, cos: Array, sin: Array) -> Array:
-    """x (B, T, H, E) with each pair (i, i + E/2) turned; -sin turns it back."""
+    """Return x (B, T, H, E), each pair (i, i + E/2) rotated; -sin rotates it back."""
     a, b = np.split(x, 2, axis=-1)
     return np.concatenate([a * cos - b * sin, a * sin + b * cos], axis=-1)
 
 
 def rms_norm(x: Array, weight: Array, eps: float) -> tuple[Array, Array, Array]:
-    """The normalised rows (N, D), with x / rms and 1 / rms for the way back."""
+    """Return the normalised rows (N, D), and x / rms and 1 / rms for the backward."""
     square = np.vecdot(x, x)[:, None] / x.shape[-1]  # (N, 1)
     inverse = 1 / np.sqrt(square + np.asarray(eps, x.dtype))
     unit = x * inverse
@@ -51,15 +53,16 @@ def rms_norm(x: Array, weight: Array, eps: float) -> tuple[Array, Array, Array]:
 def rms_norm_backward(
     dy: Array, unit: Array, inverse: Array, weight: Array
 ) -> tuple[Array, Array]:
-    """Gradients in x (N, D) and in the norm's weight (D,)."""
+    """Return the gradients in x (N, D) and in the weight of the norm (D,)."""
     dx = dy * weight
+    # 1 / rms depends on every x of the row: that part points along the row itself
     dx -= unit * (np.vecdot(dx, unit)[:, None] / unit.shape[-1])
     dx *= inverse
     return dx, np.einsum("nd,nd->d", dy, unit)
 
 
 def swiglu(gate: Array, up: Array) -> tuple[Array, Array]:
-    """silu(gate) * up (N, F), with the sigmoid of gate for the way back."""
+    """Return silu(gate) * up (N, F), and the sigmoid of gate for the backward."""
     sigmoid = np.negative(gate)
     with np.errstate(over="ignore"):  # exp(89) is inf in float32, and 1 / inf is right
         np.exp(sigmoid, out=sigmoid)
@@ -73,7 +76,7 @@ def swiglu(gate: Array, up: Array) -> tuple[Array, Array]:
 def swiglu_backward(
     dh: Array, gate: Array, up: Array, sigmoid: Array
 ) -> tuple[Array, Array]:
-    """Gradients in gate and in up, (N, F) each."""
+    """Return the gradients in gate and in up, (N, F) each."""
     silu = gate * sigmoid
     dup = dh * silu
     slope = silu * (1 - sigmoid)  # silu' = sigmoid + silu (1 - sigmoid)
@@ -84,13 +87,15 @@ def swiglu_backward(
 
 
 def attend(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
-    """What the last R of S positions read (B, K, G·R, E), and p (B, K, G·R, S).
+    """Return the output of the last R of S positions (B, K, G·R, E), and p.
 
-    q is (B, K, G, R, E), scaled, k and v (B, K, S, E); p are the probabilities.
+    q is (B, K, G, R, E), scaled, k and v (B, K, S, E); p (B, K, G·R, S) are the
+    attention probabilities.
     """
     b, n_kv, g, r, e = q.shape
     p = q.reshape(b, n_kv, -1, e) @ k.swapaxes(-1, -2)  # (B, K, G·R, S)
     ahead = p.reshape(b, n_kv, g, r, -1)[..., -r:]  # (B, K, G, R, R)
+    # a position must not read those after it: they are among the last R
     ahead += np.triu(np.full((r, r), -np.inf, p.dtype), 1)
     p -= p.max(-1, keepdims=True)
     np.exp(p, out=p)
@@ -101,10 +106,8 @@ def attend(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
 def attend_backward(
     dout: Array, out: Array, p: Array, q: Array, k: Array, v: Array
 ) -> tuple[Array, Array, Array]:
-    """Gradients in q (B, K, G·R, E), k and v (B, K, S, E), for one block of rows.
-
-    Row sums of dp·p are those of dout·out, which are E wide instead of S.
-    """
+    """Return the gradients in q (B, K, G·R, E), k and v (B, K, S, E) of one block."""
+    # softmax: ds = p (dp - sum(dp p)), and that sum is dout·out, E wide instead of S
     ds = dout @ v.swapaxes(-1, -2)  # (B, K, G·R, S)
     ds -= np.vecdot(dout, out)[..., None]
     ds *= p
@@ -112,16 +115,16 @@ def attend_backward(
 
 
 def attention(q: Array, k: Array, v: Array) -> tuple[Array, list[Array]]:
-    """Causal attention: out (B, K, G, T, E), and the probabilities of each block.
+    """Return causal attention (B, K, G, T, E), and the probabilities of each block.
 
-    q is (B, K, G, T, E), G query heads to a key head, scaled; k, v are (B, K, T, E).
+    q is (B, K, G, T, E), G query heads per key head, scaled; k, v are (B, K, T, E).
     """
     out, kept = np.empty_like(q), []
     for i in range(0, q.shape[3], BLOCK):
         rows = q[..., i : i + BLOCK, :]  # (B, K, G, R, E)
-        seen = i + rows.shape[3]
-        read, p = attend(rows, k[:, :, :seen], v[:, :, :seen])
-        out[..., i:seen, :] = read.reshape(rows.shape)
+        visible = i + rows.shape[3]
+        read, p = attend(rows, k[:, :, :visible], v[:, :, :visible])
+        out[..., i:visible, :] = read.reshape(rows.shape)
         kept.append(p)
     return out, kept
 
@@ -129,24 +132,25 @@ def attention(q: Array, k: Array, v: Array) -> tuple[Array, list[Array]]:
 def attention_backward(
     dout: Array, out: Array, kept: list[Array], q: Array, k: Array, v: Array
 ) -> tuple[Array, Array, Array]:
-    """Gradients in q, k and v, in their shapes."""
+    """Return the gradients in q, k and v, in their shapes."""
     dq, dk, dv = np.empty_like(q), np.zeros_like(k), np.zeros_like(v)
     b, n_kv, _, _, e = q.shape
     for i, p in zip(range(0, q.shape[3], BLOCK), kept, strict=True):
-        seen = p.shape[-1]
+        visible = p.shape[-1]
         dread, read, rows = (
-            x[..., i:seen, :].reshape(b, n_kv, -1, e) for x in (dout, out, q)
+            x[..., i:visible, :].reshape(b, n_kv, -1, e) for x in (dout, out, q)
         )  # (B, K, G·R, E)
-        here = k[:, :, :seen], v[:, :, :seen]
+        here = k[:, :, :visible], v[:, :, :visible]
         dq_part, dk_part, dv_part = attend_backward(dread, read, p, rows, *here)
-        dq[..., i:seen, :] = dq_part.reshape(dq[..., i:seen, :].shape)
-        dk[:, :, :seen] += dk_part
-        dv[:, :, :seen] += dv_part
+        dq[..., i:visible, :] = dq_part.reshape(dq[..., i:visible, :].shape)
+        # every block of queries reads these keys, so the gradients add up
+        dk[:, :, :visible] += dk_part
+        dv[:, :, :visible] += dv_part
     return dq, dk, dv
 
 
 def cross_entropy(logits: Array, targets: Array) -> tuple[float, Array]:
-    """The mean loss in nats a token, and its gradient in the logits (N, V)."""
+    """Return the mean loss in nats per token, and its gradient in the logits (N, V)."""
     rows = np.arange(len(targets))
     p = logits - logits.max(-1, keepdims=True)
     picked = p[rows, targets]  # (N,)
@@ -154,5 +158,5 @@ def cross_entropy(logits: Array, targets: Array) -> tuple[float, Array]:
     total = p.sum(-1, keepdims=True)
     loss = float((np.log(total[:, 0]) - picked).mean())
     p /= total * len(targets)
-    p[rows, targets] -= 1 / len(targets)
+    p[rows, targets] -= 1 / len(targets)  # gradient: softmax minus one-hot, averaged
     return loss, p

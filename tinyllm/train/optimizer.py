@@ -1,7 +1,9 @@
 """AdamW with gradient clipping, a warm-up and a cosine.
 
-`AdamW(weights).step(grads, lr)` changes the weights in place; `learning_rate` says how
-long a step to take. Source: Loshchilov and Hutter 2019, algorithm 2.
+`AdamW(weights).step(grads, lr)` changes the weights in place; `learning_rate` gives the
+length of a step. Source: Loshchilov and Hutter 2019, algorithm 2.
+
+Before this: `backward`. Next: `loop`.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from tinyllm.train.backward import Weights
 
 
 def learning_rate(step: int, steps: int, peak: float, warmup: int = 100) -> float:
-    """The rate of `step`: linear up to `peak`, then half a cosine down to 5 % of it."""
+    """Return the rate of `step`: linear to `peak`, then half a cosine to 5 % of it."""
+    # at first the moments know little, so the steps are short
     if step < warmup:
         return peak * (step + 1) / warmup
     done = (step - warmup) / max(1, steps - warmup)
@@ -22,7 +25,7 @@ def learning_rate(step: int, steps: int, peak: float, warmup: int = 100) -> floa
 
 
 def clip(grads: Weights, limit: float = 1.0) -> float:
-    """The norm of all gradients together, which are shrunk in place to `limit`."""
+    """Shrink all gradients in place to a joint norm of `limit`; return the old norm."""
     norm = math.sqrt(sum(float(np.vdot(g, g)) for g in grads.values()))
     if norm > limit:
         for g in grads.values():
@@ -31,7 +34,7 @@ def clip(grads: Weights, limit: float = 1.0) -> float:
 
 
 class AdamW:
-    """The optimizer's memory: the first and second moment of each weight's gradient.
+    """The moments of each weight's gradient, first and second, and the step count.
 
     Matrices decay, norm weights (one axis) do not.
     """
@@ -49,14 +52,15 @@ class AdamW:
         self.v = {name: np.zeros_like(w) for name, w in weights.items()}
 
     def step(self, grads: Weights, lr: float) -> None:
-        """Move every weight one step of length about `lr` down its gradient."""
+        """Move every weight by about `lr` against its gradient."""
         self.steps += 1
         b1, b2 = self.betas
+        # the moments begin at 0, so early means are too small by these factors
         fix1, fix2 = 1 - b1**self.steps, 1 - b2**self.steps
         for name, g in grads.items():
             m, v, w = self.m[name], self.v[name], self.weights[name]
             m += (1 - b1) * (g - m)
             v += (1 - b2) * (g * g - v)
-            if w.ndim > 1:
+            if w.ndim > 1:  # decay apart from the gradient: the W of AdamW
                 w *= 1 - lr * self.decay
             w -= (lr / fix1) * m / (np.sqrt(v / fix2) + self.eps)

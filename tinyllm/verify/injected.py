@@ -1,20 +1,26 @@
-"""A model or a cache with one fault put in on purpose, on the weights of a real model.
+"""Engines with one fault, put in on purpose, on the weights of a real model.
 
-What a verifier never sees fail proves nothing. `shifted` turns positions by a wrong
-angle, `SlippedCache` stores one slot off, `fused` stops half-way through a pass.
+A verifier that was never seen to fail proves nothing. `shifted` turns positions by a
+wrong angle, `slipped` stores one slot off, `fused` fails half-way through a pass. This
+is the only module of `verify` that reaches behind an engine: a fault has to be inside.
+
+Before this: `equivalence`. Next: `warm_cold`.
 """
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
+from tinyllm.decode.session import Session
+from tinyllm.engine import Array
 from tinyllm.model.cache import KVCache
-from tinyllm.model.layers import Array
 from tinyllm.model.transformer import Model
+from tinyllm.numpy_engine import NumpyEngine
 
 
 class InjectedError(Exception):
-    """The failure that `Fused` was asked for, which nothing else raises or catches."""
+    """The failure of a `fused` engine, which nothing else raises or catches."""
 
 
 class Shifted(Model):
@@ -24,9 +30,9 @@ class Shifted(Model):
     decode = 0
 
     def rotation(self, start: int, n: int) -> tuple[Array, Array]:
-        """Return the cosines and sines of other positions than those asked for."""
+        """Return the cosines and sines of positions that are shifted."""
         shift = self.decode if n == 1 else self.prefill
-        last = self.config.n_ctx - n  # the tables end with the context
+        last = len(self.cos) - n  # the tables end with the context
         return super().rotation(min(max(0, start + shift), last), n)
 
 
@@ -58,15 +64,39 @@ class SlippedCache(KVCache):
         return self.k[layer][:, :stop], self.v[layer][:, :stop]  # (K, S, E)
 
 
-def shifted(model: Model, prefill: int = 0, decode: int = 0) -> Shifted:
-    """Return a model with the same weights whose positions are off by so much."""
-    other = Shifted.__new__(Shifted)
-    vars(other).update(vars(model), prefill=prefill, decode=decode)
+def shifted(lm: NumpyEngine, prefill: int = 0, decode: int = 0) -> NumpyEngine:
+    """Return an engine with the same weights whose positions are off by so much."""
+    return _with(lm, Shifted, prefill=prefill, decode=decode)
+
+
+def slipped(lm: NumpyEngine) -> NumpyEngine:
+    """Return an engine on the same model whose sessions have a `SlippedCache`."""
+    other = copy(lm)
+    vars(other)["session"] = lambda: Session(lm.model, SlippedCache(lm.config))
     return other
 
 
-def fused(model: Model) -> Fused:
-    """Return a model with the same weights that fails when its `fuse` is set."""
-    other = Fused.__new__(Fused)
-    vars(other).update(vars(model), fuse=None)
+def fused(lm: NumpyEngine) -> NumpyEngine:
+    """Return an engine with the same weights, which `light` makes fail once."""
+    return _with(lm, Fused)
+
+
+def light(lm: NumpyEngine, passes: int | None) -> None:
+    """Make a `fused` engine fail half-way through a pass, after `passes` whole ones.
+
+    None takes that back.
+    """
+    assert isinstance(lm.model, Fused), "fused() returns such an engine"
+    n = lm.config.n_layers
+    lm.model.fuse = None if passes is None else passes * n + n // 2
+
+
+def _with(lm: NumpyEngine, kind: type[Model], **attributes: int) -> NumpyEngine:
+    """Return a copy of an engine, sessions of its own kind included, on such a model.
+
+    The model shares the weights of the engine's.
+    """
+    other, model = copy(lm), kind.__new__(kind)
+    vars(model).update(vars(lm.model), **attributes)
+    other.model = model
     return other

@@ -1,9 +1,12 @@
 """The cache-reuse invariant: what a backend did before never changes what it writes.
 
-`verify_cache(lm, tools, tasks)` lets the agent solve each task cold (a fresh backend),
-then warm (one backend, reset between), backwards and interleaved (another one, never
+`verify_cache(load, tools, tasks)` lets the agent solve each task cold (a model loaded
+anew), then warm (one backend, reset between), interleaved (in another order, never
 reset), and after failures half-way. Ids, and so the text, must be those of the cold
-run, and each prefix of a transcript must give the logits of a cold pass.
+run, and each prefix of a transcript must give the logits of a cold pass. All of it is
+done in each of `ARMS`: under the grammar, without one, and at temperature 1.
+
+Before this: `injected`. Next: `pico`, all of it in one file.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -18,11 +22,12 @@ from tinyllm.agent.local import LocalBackend
 from tinyllm.agent.loop import Agent
 from tinyllm.agent.tools import Registry
 from tinyllm.decode.threads import one_blas_thread
-from tinyllm.engine import NumpyEngine
+from tinyllm.engine import Engine
 from tinyllm.errors import UsageError
-from tinyllm.model.transformer import Model
-from tinyllm.verify.equivalence import difference, limit_of
-from tinyllm.verify.injected import Fused, InjectedError, fused
+from tinyllm.numpy_engine import NumpyEngine
+from tinyllm.progress import ignore
+from tinyllm.verify.equivalence import difference, full_forward, limit_of
+from tinyllm.verify.injected import InjectedError, fused, light
 
 TASKS = (
     "What is 4871 * 209?",
@@ -30,8 +35,14 @@ TASKS = (
     "Read notes.txt.",
     "Multiply 12 by 31.",
 )
-STEPS = 2  # of the agent a task: what is not over by then says enough
+ARMS: dict[str, dict[str, Any]] = {
+    "constrained": {},
+    "free": {"constrain": False},
+    "temperature 1": {"temperature": 1.0},
+}
+STEPS = 2  # of the agent a task: after so many, a difference would have shown
 
+Load = Callable[[], NumpyEngine]
 OnRun = Callable[[], object]
 
 
@@ -43,14 +54,22 @@ class Run:
     reused: int
 
 
+Solve = Callable[[LocalBackend, str], Run]
+Runs = dict[str, Run]
+
+
 @dataclass(frozen=True)
 class Verdict:
-    """One task: the run of each way that the cache was used, the cold one first."""
+    """One prompt, which is a task in an arm: its cold run, and that of each other way.
+
+    `prefixes`: every prefix of the transcript gave the logits of a cold pass.
+    """
 
     task: str
+    arm: str
     cold: Run
-    runs: dict[str, Run]
-    prefixes: bool  # every prefix of the transcript gave the logits of a cold pass
+    runs: Runs
+    prefixes: bool
 
     @property
     def same(self) -> dict[str, bool]:
@@ -65,110 +84,109 @@ class Verdict:
         return all(self.same.values())
 
 
-Solve = Callable[[LocalBackend, str], Run]
+def summary(verdicts: Sequence[Verdict]) -> str:
+    """Return "PASS", or "FAIL" with the number of prompts that diverged."""
+    diverged = sum(not verdict.passed for verdict in verdicts)
+    prompts = f"{len(verdicts)} prompt" + "s" * (len(verdicts) != 1)
+    return f"FAIL: {diverged} of {prompts} diverged" if diverged else "PASS"
 
 
-class _Unreset(LocalBackend):
-    """A backend that never forgets by itself: what is shared, its session must find."""
+class Unreset(LocalBackend):
+    """A backend that keeps its session: its own search must find what is shared."""
 
     def reset(self) -> None:
-        """Do nothing but the first time, when there is no sampler yet."""
-        if not hasattr(self, "sampler"):
-            super().reset()
+        """Set the samplers back to the seed, as `LocalBackend` does, and no more."""
+        kept, self.session = self.session, self.lm.session()
+        super().reset()
+        self.session = kept
 
 
 def verify_cache(
-    lm: NumpyEngine,
+    load: Load,
     tools: Registry,
     tasks: Sequence[str] = TASKS,
-    on_run: OnRun | None = None,
+    on_run: OnRun = ignore,
     steps: int = STEPS,
 ) -> list[Verdict]:
-    """Return a verdict for each task; `on_run` is called `n_runs(tasks)` times.
+    """Return a verdict for each task in each arm; `on_run` is called `n_runs` times.
 
-    A run ends after so many `steps` of the agent, answered or not. Raises UsageError
-    for no tasks, for a task that does not fit into the context, and for an engine whose
-    model cannot be made to fail.
+    `load` returns the engine anew each time: it is called for every cold run, and once
+    for all the warm ones. A run ends after so many `steps` of the agent, answered or
+    not. Raises UsageError for no tasks, or for one that does not fit into the context.
     """
     if not tasks:
         raise UsageError("give one task or more")
-    if not isinstance(lm.model, Model):
-        raise UsageError(f"{lm!r} has no layers in which to inject a failure")
 
     def solve(backend: LocalBackend, task: str) -> Run:
         before = backend.session.reused
         trace = Agent(backend, max_steps=steps).run(task)
+        on_run()
         return Run(trace.token_ids, backend.session.reused - before)
 
-    def told(backend: LocalBackend, task: str) -> Run:
-        run = solve(backend, task)
-        (on_run or _ignore)()
-        return run
-
+    lm = load()
+    failing = fused(lm)
+    verdicts = []
     with one_blas_thread():
-        cold = {task: told(LocalBackend(lm, tools), task) for task in tasks}
-        reset, unreset = LocalBackend(lm, tools), _Unreset(lm, tools)
-        model = fused(lm.model)
-        failing = _Unreset(NumpyEngine(model, lm.tokenizer, lm.name), tools)
-        ways = {
-            "warm": {task: told(reset, task) for task in tasks},
-            "backwards": {task: told(unreset, task) for task in tasks[::-1]},
-            "interleaved": _between(told, unreset, tasks),
-            "after a failure": {
-                task: _third_time(solve, told, model, failing, task) for task in tasks
-            },
-        }
-        prefixes = {task: _prefixes(lm, cold[task].token_ids) for task in tasks}
-    of = {task: {way: runs[task] for way, runs in ways.items()} for task in tasks}
-    return [Verdict(task, cold[task], of[task], prefixes[task]) for task in tasks]
+        for arm, options in ARMS.items():
+            cold = {t: solve(LocalBackend(load(), tools, **options), t) for t in tasks}
+            warm = LocalBackend(lm, tools, **options)
+            unreset = Unreset(lm, tools, **options)
+            broken = Unreset(failing, tools, **options)
+            ways = {
+                "warm": {task: solve(warm, task) for task in tasks},
+                "interleaved": _interleaved(solve, unreset, tasks),
+                "after a failure": _after_failures(solve, broken, failing, tasks),
+            }
+            for task in tasks:
+                runs = {way: done[task] for way, done in ways.items()}
+                same = _prefixes(lm, cold[task].token_ids)
+                verdicts.append(Verdict(task, arm, cold[task], runs, same))
+    return verdicts
 
 
 def n_runs(tasks: Sequence[str]) -> int:
     """Return how many runs of the agent it takes, those that fail not counted."""
-    return 6 * len(tasks)
+    return len(ARMS) * (4 * len(tasks) + 1)
 
 
-def _between(
-    solve: Solve, backend: LocalBackend, tasks: Sequence[str]
-) -> dict[str, Run]:
-    """Return the run of each task, another one having been run just before it."""
+def _interleaved(solve: Solve, backend: Unreset, tasks: Sequence[str]) -> Runs:
+    """Return the run of each task, from the last to the first, never reset.
+
+    The first also runs before all of them, so that each comes after another one.
+    """
+    solve(backend, tasks[0])
+    return {task: solve(backend, task) for task in tasks[::-1]}
+
+
+def _after_failures(
+    solve: Solve, backend: Unreset, failing: NumpyEngine, tasks: Sequence[str]
+) -> Runs:
+    """Return the run of each task that failed twice just before.
+
+    First half-way through the prefill, then in the middle of a decode step. What was
+    cached before is the transcript of another task.
+    """
     runs = {}
-    for i, task in enumerate(tasks):
-        solve(backend, tasks[i - 1])
+    for task in tasks:
+        for passes in (0, 5):  # complete ones before the one that fails
+            light(failing, passes)
+            with suppress(InjectedError):
+                solve(backend, task)
+        light(failing, None)
         runs[task] = solve(backend, task)
     return runs
 
 
-def _third_time(
-    fails: Solve, solve: Solve, model: Fused, backend: LocalBackend, task: str
-) -> Run:
-    """Return the run of a task that failed twice before.
-
-    First half-way through the prefill, then in the middle of a decode step. What was
-    held before is the transcript of another task.
-    """
-    n_layers = model.config.n_layers
-    for passes in (0, 5):  # complete ones before the one that fails
-        model.fuse = passes * n_layers + n_layers // 2
-        with suppress(InjectedError):
-            fails(backend, task)
-    model.fuse = None
-    return solve(backend, task)
-
-
-def _prefixes(lm: NumpyEngine, token_ids: Sequence[int]) -> bool:
-    """Return whether prefixes of 1 to n ids, each fed in turn, give cold logits.
+def _prefixes(lm: Engine, token_ids: Sequence[int]) -> bool:
+    """Return whether prefixes of 1 to n ids, each prefilled in turn, give cold logits.
 
     Bit for bit in exact mode, to rounding in the fast one.
     """
-    token_ids = token_ids[: lm.config.n_ctx]  # the last ids may never have been read
     session = lm.session()
-    right = lm.model.forward(token_ids)  # (T, V)
-    warm = [session.feed(token_ids[:n]) for n in range(1, len(token_ids) + 1)]
-    if lm.model.exact:
-        return np.array_equal(np.stack(warm), right)
-    return difference(np.stack(warm), right) <= limit_of(right)
-
-
-def _ignore() -> None:
-    """The listener of a run to which nobody listens."""
+    token_ids = token_ids[: session.n_ctx]  # the last ids may never have been forwarded
+    right = full_forward(lm, token_ids)  # (T, V)
+    ends = range(1, len(token_ids) + 1)
+    warm = np.stack([lm.prefill(session, token_ids[:n]) for n in ends])  # (T, V)
+    if lm.exact:
+        return np.array_equal(warm, right)
+    return difference(warm, right) <= limit_of(right)

@@ -79,7 +79,7 @@ class Recorder:
         do: Callable[[Sequence[int]], Any],
     ) -> Any:
         session = self.session
-        before, counts, room = session.token_ids, _counts(session), session.cache.k
+        before, counts = session.token_ids, _counts(session)
         slots = (*before, *self._slots[len(before) :])
         try:
             result = do(asked)
@@ -88,8 +88,7 @@ class Recorder:
             raise
         after = tuple(session.token_ids)
         moved = (b - a for a, b in zip(counts, _counts(session), strict=True))
-        copied = room is not session.cache.k  # what is held, and no more
-        beyond = () if copied else slots[len(after) :]
+        beyond = slots[len(after) :]
         self._slots = after + beyond
         rows = tuple(map(int, asked)), start, tuple(before), after, beyond
         self.events += (Event(call, session.n_ctx, *rows, *moved),)

@@ -17,7 +17,7 @@ import numpy as np
 
 from tinyllm.decode.generate import Choice, choose_tokens
 from tinyllm.decode.sampling import Sampler
-from tinyllm.decode.session import Session
+from tinyllm.engine import Engine
 from tinyllm.errors import GrammarError, UsageError
 from tinyllm.grammar.mask import Mask, TokenGrammar
 
@@ -62,13 +62,14 @@ class Walk:
 
     def __init__(
         self,
-        session: Session,
+        lm: Engine,
         prompt: Sequence[int],
         grammar: TokenGrammar,
         budget: int = 96,
         sampler: Sampler | None = None,
     ) -> None:
-        self.session, self.prompt, self.grammar = session, list(prompt), grammar
+        self.lm, self.session = lm, lm.session()
+        self.prompt, self.grammar = list(prompt), grammar
         self.budget, self.sampler = budget, sampler or Sampler()
         self.steps: tuple[Step, ...] = ()
         self.deeds: tuple[Deed, ...] = ()
@@ -102,9 +103,10 @@ class Walk:
         if self.ended:
             return 0
         before, state, added = self._counts(), self.state, list[Step]()
-        logits = self.session.feed([*self.prompt, *self.token_ids])  # (V,)
+        ids = [*self.prompt, *self.token_ids]
+        logits = self.lm.prefill(self.session, ids)  # (V,)
         rest = _Rest(self.grammar, state)
-        chosen = choose_tokens(self.session, logits, self.sampler, left, rest)
+        chosen = choose_tokens(self.lm, self.session, logits, self.sampler, left, rest)
         for choice in islice(chosen, n):
             added.append(Step(choice, state, CEILING if choice.forced else MODEL))
             state = self.grammar.advance(state, choice.token_id)

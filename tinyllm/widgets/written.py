@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tinyllm.text.stream import HasTokenBytes
+from tinyllm.engine import Tokenizer
 
 SHOWN_AS = {" ": "␣", "\n": "⏎"}
 
 
-def written(tokenizer: HasTokenBytes, token_id: int) -> str:
+def written(tokenizer: Tokenizer, token_id: int) -> str:
     """A token as a reader can see it: blanks as ␣, line breaks as ⏎, specials by id.
 
     What the font of the pictures cannot draw is written as an escape.

@@ -1,7 +1,9 @@
-"""How questions are put: the phrasings of every task family, as templates.
+"""How questions are worded: the phrasings of every task family, as templates.
 
 {a}, {b}, {k} are numbers, {e} an expression, {n} a file, {s} a sentence, {w} a name.
 `words.phrasings` puts OPENINGS before most of them.
+
+Before this: `words`. Next: `stories`.
 """
 
 from __future__ import annotations

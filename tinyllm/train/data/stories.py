@@ -1,7 +1,9 @@
 """Small stories to continue: one hero, one thing, one trouble and its end.
 
-`story(rng)` returns a text of five to nine sentences that agrees with itself: who the
-hero is, what is wanted and where it all happens stay the same to the last line.
+`story(rng)` returns a text of five to nine sentences that is consistent: the hero, the
+thing and the place stay the same to the last line.
+
+Before this: `phrases`. Next: `tasks`.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import random
 
 from tinyllm.train.data.words import ADJECTIVES, PEOPLE, PLACES, THINGS
 
-# Lists of words are kept as prose.  # ruff: noqa: SIM905
+# Lists of words are written as prose.  # ruff: noqa: SIM905
 BOYS = frozenset("Tom Ben Max Sam Leo Jack Finn Otto".split())
 ANIMALS = "cat dog bird frog fox duck mouse rabbit".split()
 FEELINGS = "happy proud glad calm brave".split()
@@ -51,18 +53,19 @@ CLOSE = [
 
 
 def story(rng: random.Random) -> str:
-    """A story in plain words, one paragraph."""
+    """Return a story in plain words, one paragraph."""
     name = rng.choice(PEOPLE)
     he, his, kind = ("he", "his", "boy") if name in BOYS else ("she", "her", "girl")
-    said = {"name": name, "he": he, "his": his, "kind": kind, "He": he.capitalize()}
-    said["friend"] = rng.choice(ANIMALS)
-    said["colour"], said["thing"] = rng.choice(ADJECTIVES), rng.choice(THINGS)
-    said["place"] = rng.choice(PLACES)
+    values = {"name": name, "he": he, "his": his, "kind": kind, "He": he.capitalize()}
+    values["friend"] = rng.choice(ANIMALS)
+    values["colour"], values["thing"] = rng.choice(ADJECTIVES), rng.choice(THINGS)
+    values["place"] = rng.choice(PLACES)
+    # the order of these draws is part of the corpus
     opening = [rng.choice(part) for part in (BEGIN, WANT, TROUBLE)]
-    said["weather"] = rng.choice(ADJECTIVES)
+    values["weather"] = rng.choice(ADJECTIVES)
     end = rng.choice(END)
-    said["feel"] = rng.choice(FEELINGS)
+    values["feel"] = rng.choice(FEELINGS)
     close = rng.choice(CLOSE)
     chosen = sorted(rng.sample(range(len(MIDDLE)), rng.randint(1, 4)))
     parts = [*opening, *(MIDDLE[i] for i in chosen), end, close]
-    return " ".join(parts).format(**said)
+    return " ".join(parts).format(**values)

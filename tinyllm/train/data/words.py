@@ -1,8 +1,10 @@
 """The raw material of the corpus: words, names, numbers, and what is held out.
 
-A language model copies only what it cannot guess, so half of all names and sentences
-are made of random syllables. `held_out` decides by checksum, so that a word, a pair
-of numbers or a phrasing is either for training or for evaluation, never for both.
+A model learns to copy only what it cannot guess, so half of all names and sentences
+consist of random syllables. `held_out` decides by checksum, so that a word, a pair of
+numbers or a phrasing is either for training or for evaluation, never for both.
+
+Before this: `loop`. Next: `phrases`.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import random
 import zlib
 from itertools import product
 
-# Long lists of words are kept as prose: nobody wants to read 300 quotation marks.
+# Long lists of words are written as prose: 300 quotation marks are hard to read.
 # ruff: noqa: SIM905
 
 FILES = """notes shopping todo diary recipe letter story plan report list garden school
@@ -50,12 +52,13 @@ mountain north once base hear horse cut sure watch color face wood main""".split
 
 
 def held_out(*key: object) -> bool:
-    """Whether what `key` names is kept for evaluation: one in eight, by checksum."""
+    """Return whether a key is reserved for evaluation: one in eight, by checksum."""
+    # not hash(): that of a text differs from run to run
     return zlib.crc32(repr(key).encode()) % 8 == 0
 
 
 def random_word(rng: random.Random) -> str:
-    """A pronounceable word of one to three syllables that nobody has heard of."""
+    """Return a pronounceable random word of one to three syllables."""
     syllables = (
         rng.choice("bcdfghklmnprstvw") + rng.choice("aeiou")
         for _ in range(rng.randint(1, 3))
@@ -64,22 +67,23 @@ def random_word(rng: random.Random) -> str:
 
 
 def word(rng: random.Random, held: bool) -> str:
-    """A random word from the training or the evaluation side."""
+    """Return a random word from the training or the evaluation side."""
+    # drawn again until it is on the right side, one try in eight if held
     while held_out(found := random_word(rng)) != held:
         pass
     return found
 
 
 def number(rng: random.Random, digits: int = 5) -> int:
-    """A whole number of one to `digits` digits, each length equally often."""
+    """Return an integer of one to `digits` digits, each length equally often."""
     return rng.randint(0, 10 ** rng.randint(1, digits) - 1)
 
 
 def numbers(rng: random.Random, held: bool, digits: int = 5) -> tuple[int, int]:
-    """Two numbers whose pair is on the training or the evaluation side.
+    """Return two numbers whose pair is on the training or the evaluation side.
 
     The second of an evaluation pair is above 1: training divides by 1 instead of by 0,
-    whatever side that pair is on.
+    on whichever side that pair is.
     """
     while True:
         pair = number(rng, digits), number(rng, digits)
@@ -88,7 +92,7 @@ def numbers(rng: random.Random, held: bool, digits: int = 5) -> tuple[int, int]:
 
 
 def file_name(rng: random.Random, held: bool) -> str:
-    """A file name without its ending, half of them random words, some numbered."""
+    """Return a file name without its ending: half are random words, some numbered."""
     while True:
         stem = rng.choice(FILES) if rng.random() < 0.5 else word(rng, held)
         name = stem + (str(rng.randint(1, 99)) if rng.random() < 0.25 else "")
@@ -97,7 +101,7 @@ def file_name(rng: random.Random, held: bool) -> str:
 
 
 def sentence(rng: random.Random, held: bool) -> str:
-    """A sentence: real words in a small grammar, common words, or random words."""
+    """Return a sentence: real words in a small grammar, common or random words."""
     kind = rng.random()
     if kind < 0.35:
         who = rng.choice(
@@ -118,9 +122,9 @@ def sentence(rng: random.Random, held: bool) -> str:
 
 
 def phrasings(openings: list[str], cores: list[str], held: bool) -> list[str]:
-    """Every opening with every core, of the training or the evaluation side.
+    """Return every opening with every core, of the training or the evaluation side.
 
-    A core begins in lower case; after an empty opening it is capitalised, which makes
+    A core begins in lower case; after an empty opening it is capitalised, which gives
     other tokens, so that pair is always trained. Nearly every core is held out with one
     other opening, and can be understood from its parts.
     """
