@@ -20,8 +20,18 @@ os.environ["no_proxy"] = os.environ["NO_PROXY"] = "127.0.0.1,localhost,::1"
 # One kernel and one test at a time are faster on one BLAS thread than on all of them.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-# A deadline is a timed assertion, and fails on a busy machine. CI tries the same
-# examples each time, so that it fails for what was changed; elsewhere they are new.
-same = os.environ.get("TINYLLM_CI") == "1"
-settings.register_profile("tinyllm", deadline=None, derandomize=same)
-settings.load_profile("tinyllm")
+# Deadlines are off: a deadline is a timed assertion, and fails on a busy machine. Seeds
+# are fixed, so that a failure comes from a change; chance is for whoever asks for it:
+#   quick    fewer examples (the default)
+#   full     all examples (CI): pytest --hypothesis-profile=full
+#   random   all examples, new ones each time: pytest --hypothesis-profile=random
+settings.register_profile("quick", deadline=None, derandomize=True, max_examples=40)
+settings.register_profile("full", deadline=None, derandomize=True)
+settings.register_profile("random", deadline=None, derandomize=False)
+settings.load_profile("full" if os.environ.get("TINYLLM_CI") == "1" else "quick")
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Leave the judges to `make judges`: they run where somebody names them."""
+    named = any("judges" in argument for argument in config.args)
+    return True if collection_path.name == "judges" and not named else None

@@ -23,7 +23,7 @@ PROJECT = "tinyllm-notebooks"
 OLDEST = "3.11.0"
 EXTRAS = ("notebooks", "http", "oracles", "test", "lint", "judges")
 HEADER = """\
-# The versions that `make setup` and `make judges` install, for Python 3.11 to 3.13.
+# The versions that `make setup` and `make judges` install, for Python 3.11 to 3.14.
 # Written by `make constraints`; the bounds are in pyproject.toml.
 """
 

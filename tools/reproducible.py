@@ -34,7 +34,7 @@ SETTINGS = {
     "nehalem2": {"OPENBLAS_CORETYPE": "Nehalem", "OPENBLAS_NUM_THREADS": "2"},
 }
 NEEDS = {"SkylakeX": "avx512f", "Haswell": "avx2", "Nehalem": "sse4_2"}  # cpu flags
-NBVAL = ["--nbval", "-q", "--color=no", "-c", str(ROOT / "pyproject.toml"),
+NBVAL = ["-n0", "--nbval", "-q", "--color=no", "-c", str(ROOT / "pyproject.toml"),
          f"--rootdir={ROOT}", "-p", "tests.plugins.nbval_gaps"]  # fmt: skip
 PROBE = """
 import numpy as np, threadpoolctl

@@ -12,24 +12,25 @@ pyproject.toml, constraints.txt and Python stay the same, a second run does noth
 # still get far enough to say so.
 import sys
 
-OLDEST = (3, 11)
+OLDEST, NEWEST = (3, 11), (3, 14)  # constraints.txt has wheels for all of these
 
-if __name__ == "__main__" and sys.version_info < OLDEST:
+if __name__ == "__main__" and not OLDEST <= sys.version_info[:2] <= NEWEST:
     import subprocess
 
     def runs(name: str) -> bool:
-        """Whether a Python of that name really starts (a pyenv shim may not)."""
+        """Return whether a Python of that name really starts (a pyenv shim may not)."""
         try:
             return subprocess.call([name, "-c", ""], stderr=subprocess.DEVNULL) == 0
         except OSError:
             return False
 
-    newer = [n for n in ("python3.13", "python3.12", "python3.11") if runs(n)]
-    example = newer[0] if newer else "/path/to/python3.12"
+    names = [f"python3.{minor}" for minor in range(NEWEST[1], OLDEST[1] - 1, -1)]
+    found = [name for name in names if runs(name)]
+    example = found[0] if found else "/path/to/python3.12"
     sys.exit(
-        f"tinyllm needs Python 3.11 or newer; {sys.executable} is "
+        f"tinyllm needs Python 3.{OLDEST[1]} to 3.{NEWEST[1]}; {sys.executable} is "
         f"{sys.version_info[0]}.{sys.version_info[1]}.\n"
-        f"Name a newer one:    PYTHON={example} make setup\n"
+        f"Name another one:    PYTHON={example} make setup\n"
         "Or let uv fetch one: uv run jupyter lab    (https://docs.astral.sh/uv)"
     )
 

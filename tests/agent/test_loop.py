@@ -317,7 +317,7 @@ def test_a_task_that_is_not_a_text_is_refused(task):
     "options",
     [{"max_steps": "3"}, {"max_steps": None}, {"observation_limit": 1.5}]
     + [{"tools": [tools.calc, tools.answer]}],
-    ids=str,
+    ids=lambda options: "-".join(options),
 )
 def test_an_option_of_the_wrong_kind_is_refused_by_name(options):
     with pytest.raises(UsageError, match=next(iter(options))):

@@ -11,8 +11,6 @@ LAYER, HEAD, POSITION = range(3)
 def test_the_explorer_opens_at_the_place_shown_and_follows_its_three_sliders(chapter):
     from playwright.sync_api import expect
 
-    from tests.browser.lab import PATIENCE
-
     words = chapter.notebook.locator(".tinyllm-attention")
     picture = chapter.notebook.locator("img.widget-image")
     expect(words).to_contain_text(") reads")
@@ -26,8 +24,8 @@ def test_the_explorer_opens_at_the_place_shown_and_follows_its_three_sliders(cha
         """Press a key on a slider; words must say so, and the picture must change."""
         chapter.press(chapter.slider(slider), key)
         text = "layer {}, head {}: position {} ".format(*place)
-        expect(words).to_contain_text(text, timeout=PATIENCE)
-        expect(picture).not_to_have_attribute("src", drawn[-1], timeout=PATIENCE)
+        expect(words).to_contain_text(text)
+        expect(picture).not_to_have_attribute("src", drawn[-1])
         drawn.append(picture.get_attribute("src"))
 
     place = opened.copy()

@@ -11,8 +11,6 @@ TEMPERATURE, TOP_K, TOP_P, MIN_P, SEED = range(5)
 def test_words_and_picture_follow_temperature_filters_and_seed(chapter):
     from playwright.sync_api import expect
 
-    from tests.browser.lab import PATIENCE
-
     words = chapter.notebook.locator(".tinyllm-sampling")
     picture = chapter.notebook.locator("img.widget-image")
     expect(words).to_contain_text("temperature 1.00, top-k 12, top-p 0.90, seed 0")
@@ -21,8 +19,8 @@ def test_words_and_picture_follow_temperature_filters_and_seed(chapter):
     def moved(slider, key, text):
         """Press a key on a slider; words must say so, and the picture must change."""
         chapter.press(chapter.slider(slider), key)
-        expect(words).to_contain_text(text, timeout=PATIENCE)
-        expect(picture).not_to_have_attribute("src", drawn[-1], timeout=PATIENCE)
+        expect(words).to_contain_text(text)
+        expect(picture).not_to_have_attribute("src", drawn[-1])
         drawn.append(picture.get_attribute("src"))
 
     moved(TEMPERATURE, "ArrowRight", "temperature 1.05, top-k 12, top-p 0.90, seed 0")

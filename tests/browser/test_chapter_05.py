@@ -10,8 +10,6 @@ CHAPTER = ROOT / "notebooks" / "05_grammar_masks.ipynb"
 def test_a_reader_asks_why_takes_another_token_goes_on_and_undoes(chapter):
     from playwright.sync_api import expect
 
-    from tests.browser.lab import PATIENCE
-
     notebook = chapter.notebook
     words, reason, done = (
         notebook.locator(f".tinyllm-mask-{name}") for name in ("words", "why", "deeds")
@@ -24,7 +22,7 @@ def test_a_reader_asks_why_takes_another_token_goes_on_and_undoes(chapter):
     )
 
     def says(place, text):
-        expect(place).to_contain_text(text, timeout=PATIENCE)
+        expect(place).to_contain_text(text)
 
     says(words, "(the mask stepped in)")
     says(reason, "is legal at token")
@@ -40,7 +38,7 @@ def test_a_reader_asks_why_takes_another_token_goes_on_and_undoes(chapter):
 
     chapter.press(chapter.slider(), "ArrowLeft", times=at - 4)
     says(words, f"token 4 of {total}")  # where the name begins
-    expect(picture).not_to_have_attribute("src", drawn, timeout=PATIENCE)
+    expect(picture).not_to_have_attribute("src", drawn)
     name = tokens.locator("option", has_text=re.compile(r"^answer\s"))
     tokens.select_option(label=name.inner_text())
     says(reason, "answer is legal at token 4")
@@ -49,7 +47,7 @@ def test_a_reader_asks_why_takes_another_token_goes_on_and_undoes(chapter):
     says(words, "(chosen by hand)")
     on.click()
     says(words, "»answer◆«")
-    expect(words).not_to_contain_text("token 4 of 4", timeout=PATIENCE)
+    expect(words).not_to_contain_text("token 4 of 4")
     says(done, "token 4 chosen by hand: forwarded 0, reused 0")
     undo.click()
     says(words, "token 4 of 4")

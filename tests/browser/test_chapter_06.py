@@ -10,8 +10,6 @@ CHAPTER = ROOT / "notebooks" / "06_agent_loop.ipynb"
 def test_a_reader_moves_through_a_run_by_slider_and_by_step(chapter):
     from playwright.sync_api import expect
 
-    from tests.browser.lab import PATIENCE
-
     notebook = chapter.notebook
     words, lines = (
         notebook.locator(f".tinyllm-replay-{name}") for name in ("words", "transcript")
@@ -23,7 +21,7 @@ def test_a_reader_moves_through_a_run_by_slider_and_by_step(chapter):
     )
 
     def says(place, text):
-        expect(place).to_contain_text(text, timeout=PATIENCE)
+        expect(place).to_contain_text(text)
 
     says(words, "wanted calc, got answer (the mask stepped in)")
     says(lines, "▶ 2  model   ★   CALL:")
@@ -35,7 +33,7 @@ def test_a_reader_moves_through_a_run_by_slider_and_by_step(chapter):
     chapter.press(chapter.slider(), "ArrowRight", times=2)
     says(words, f"call, token {token + 2} of {total}")
     expect(words).not_to_contain_text("(the mask stepped in)")
-    expect(picture).not_to_have_attribute("src", drawn, timeout=PATIENCE)
+    expect(picture).not_to_have_attribute("src", drawn)
     chapter.press(chapter.slider(), "ArrowLeft", times=2)
     says(words, f"call, token {token} of {total}")
     assert words.inner_text() == start

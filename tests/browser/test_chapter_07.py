@@ -1,22 +1,11 @@
 """Chapter 07 as a reader sees it: choose a condition, a metric, and all again."""
 
-import pytest
-
 from tests.notebooks.made import ROOT
 
 CHAPTER = ROOT / "notebooks" / "07_ablation.ipynb"
-MINUTES = 5 * 60_000  # milliseconds: this chapter measures for a while
 
 
-@pytest.fixture
-def patience(monkeypatch):
-    """Time for the chapter to run, also where the machine is busy."""
-    pytest.importorskip("playwright.sync_api")
-    monkeypatch.setattr("tests.browser.lab.PATIENCE", MINUTES)
-    return MINUTES
-
-
-def test_the_picture_and_its_words_follow_the_two_choices(patience, chapter):
+def test_the_picture_and_its_words_follow_the_two_choices(chapter):
     from playwright.sync_api import expect
 
     words = chapter.notebook.locator(".tinyllm-ablation")
@@ -26,7 +15,7 @@ def test_the_picture_and_its_words_follow_the_two_choices(patience, chapter):
     )
 
     def says(text):
-        expect(words).to_contain_text(text, timeout=patience)
+        expect(words).to_contain_text(text)
 
     says("trained\n")
     start, drawn = words.inner_text(), picture.get_attribute("src")
@@ -35,13 +24,13 @@ def test_the_picture_and_its_words_follow_the_two_choices(patience, chapter):
     assert all(name in start for name in names[1:])
 
     condition.select_option(label="story-only")
-    expect(words).not_to_contain_text("trained\n", timeout=patience)
-    expect(picture).not_to_have_attribute("src", drawn, timeout=patience)
+    expect(words).not_to_contain_text("trained\n")
+    expect(picture).not_to_have_attribute("src", drawn)
     says("mask, ")
     says("solved 0 (0.0-")
 
     metric.select_option(label="parsed")
-    expect(words).not_to_contain_text("solved", timeout=patience)
+    expect(words).not_to_contain_text("solved")
     says("syntax: parsed 0 (0.0-")
     *_, name, masked = words.inner_text().strip().splitlines()
     tasks = name.split()[1]
@@ -49,6 +38,6 @@ def test_the_picture_and_its_words_follow_the_two_choices(patience, chapter):
 
     condition.select_option(label="all")
     metric.select_option(label="all")
-    expect(words).to_have_text(start, timeout=patience)
+    expect(words).to_have_text(start)
     loaded = picture.evaluate("image => image.complete && image.naturalWidth")
     assert loaded == 720

@@ -58,11 +58,8 @@ class Fakes:
 
     def schema(self) -> dict[str, Any]:
         """Return what a registry returns: one closed object for each tool."""
-        calls = [
-            closed({"tool": {"const": t.name}, "args": t.parameters})
-            for t in self.tools
-        ]
-        return {"anyOf": calls}
+        parts = [{"tool": {"const": t.name}, "args": t.parameters} for t in self.tools]
+        return {"anyOf": list(map(closed, parts))}
 
 
 def closed(properties: dict[str, Any], *optional: str) -> dict[str, Any]:

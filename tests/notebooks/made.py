@@ -26,7 +26,8 @@ out = ipywidgets.Output()
 with out:
     print("caught by the widget")
 display(out)"""
-CELLS = ['print("four")', "2 + 2", "2 + 2;", PICTURE, CAPTURE, 'print("the end")']
+CELLS = ['print("four")', "2 + 2", "2 + 2;", PICTURE, CAPTURE, 'end = "the end"\nend']
+CELLS += ["print(end)"]
 
 
 def notebook(*sources):

@@ -14,13 +14,13 @@ import xml.etree.ElementTree as ET
 
 import numpy as np
 import pytest
-from nbformat.v4 import new_output
+from nbformat.v4 import new_markdown_cell, new_output
 from PIL import Image, ImageDraw
 
-from tests.notebooks.made import CELLS, ROOT, run_notebook, save
-from tests.plugins.nbval_gaps import picture_difference
+from tests.notebooks.made import CELLS, ROOT, notebook, run_notebook, save
+from tests.plugins.nbval_gaps import heading_of, picture_difference
 
-TEXT, RESULT, SILENT, PICTURE, CAPTURE, LAST = range(len(CELLS))
+TEXT, RESULT, SILENT, PICTURE, CAPTURE, NAME, LAST = range(len(CELLS))
 
 
 def repainted(nb, paint):
@@ -55,6 +55,10 @@ def add_and_drop(nb):
     nb.cells[PICTURE].outputs.clear()
 
 
+def forget_one(nb):
+    nb.cells[NAME].outputs, nb.cells[NAME].execution_count = [], None
+
+
 def strip_outputs(nb):
     for cell in nb.cells:
         cell.outputs, cell.execution_count = [], None
@@ -65,6 +69,7 @@ EXPECTED = {
     None: [],
     change_what_cells_show: [TEXT, RESULT, SILENT, PICTURE],
     add_and_drop: [TEXT, PICTURE],
+    forget_one: [NAME],
     strip_outputs: [*range(len(CELLS))],
 }
 
@@ -75,7 +80,7 @@ def name_of(damage):
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory):
-    """{damage: numbers of the cells that failed}, of one run over all copies."""
+    """{damage: numbers of the cells that failed} of one run over all copies, where."""
     folder = tmp_path_factory.mktemp("damaged")
     reference = run_notebook(*CELLS)
     for damage in EXPECTED:
@@ -89,18 +94,46 @@ def outcomes(tmp_path_factory):
                "-c", folder / "none.ini", folder]  # fmt: skip
     (folder / "none.ini").write_text("[pytest]\n")
     env = dict(os.environ, PYTHONPATH=str(ROOT))
-    subprocess.run(command, env=env, cwd=folder, check=False, capture_output=True)
+    done = subprocess.run(
+        command, env=env, cwd=folder, check=False, capture_output=True
+    )
+    (folder / "said.txt").write_bytes(done.stdout)
     failed = {name_of(damage): [] for damage in EXPECTED}
     for case in ET.parse(folder / "out.xml").iter("testcase"):
         if case.find("failure") is not None:
             name = case.get("classname").removesuffix(".ipynb").split(".")[-1]
             failed[name].append(int(case.get("name").split()[-1]))
-    return failed
+    return failed, folder
 
 
 @pytest.mark.parametrize("damage", EXPECTED, ids=name_of)
 def test_the_damaged_cells_and_no_others_fail(outcomes, damage):
-    assert outcomes[name_of(damage)] == EXPECTED[damage]
+    assert outcomes[0][name_of(damage)] == EXPECTED[damage]
+
+
+def test_a_failure_names_the_cell_and_says_which_output_was_stored(outcomes):
+    said = (outcomes[1] / "said.txt").read_text("utf-8")
+    assert 'change_what_cells_show.ipynb [1], under "": Cell outputs differ' in said
+    assert "--- stored\n+++ now\n@@ -1 +1 @@\n-five\n+four" in said
+    assert "forget_one.ipynb [6]" in said
+    assert "never run" in said
+    assert "make notebooks" in said
+
+
+def test_the_two_pictures_and_their_difference_are_kept(outcomes):
+    kept = outcomes[1] / "build" / "nbval" / "change_what_cells_show" / "cell-4"
+    names = sorted(path.name for path in kept.iterdir())
+    assert names == [f"picture-1-{x}.png" for x in ("difference", "now", "stored")]
+    with Image.open(kept / "picture-1-difference.png") as image:
+        dark = np.argwhere(np.asarray(image)[..., 0] < 128)
+    assert dark.min(axis=0).tolist() == [60, 100]  # row and column of the spot
+    assert dark.max(axis=0).tolist() == [66, 105]
+
+
+def test_a_cell_is_named_by_the_heading_above_it():
+    nb = notebook("x = 1", "x", "x + 1")
+    nb.cells.insert(1, new_markdown_cell("# One\n\ntext\n\n## Two\n"))
+    assert [heading_of(nb, n) for n in range(3)] == ["", "Two", "Two"]
 
 
 def test_two_grey_levels_pass_and_one_changed_digit_does_not():

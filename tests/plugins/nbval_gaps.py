@@ -1,10 +1,13 @@
-"""A pytest plugin that closes five gaps of nbval 0.11 when it runs with --nbval.
+"""A pytest plugin that closes six gaps of nbval 0.11 when it runs with --nbval.
 
-1. Pictures are compared, by pixels: nbval passes over image/png and image/jpeg.
+1. Pictures are compared, by pixels: nbval passes over image/png and image/jpeg. One
+   that differs is kept in build/nbval, beside the stored one and their difference.
 2. A cell that was never run is a failure: nbval runs it and compares nothing.
 3. A trailing semicolon works: nbval keeps no history, and IPython then overlooks it.
 4. What an Output widget captures is not taken for output of the cell.
 5. Kernels start without the user's own IPython profile.
+6. A failure names the cell by its number and heading, and says which of two outputs was
+   stored and which is the one now.
 
 The price: it patches methods of nbval, hence `nbval==0.11.*` in pyproject.toml and
 tests/notebooks/test_nbval_gaps.py, which damages notebooks on purpose.
@@ -13,14 +16,18 @@ tests/notebooks/test_nbval_gaps.py, which damages notebooks on purpose.
 from __future__ import annotations
 
 import base64
+import difflib
 import io
 import os
+import re
 import tempfile
+from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
 PICTURES = ("image/png", "image/jpeg")
+KEPT = Path("build", "nbval").absolute()  # pictures that differ
 RMS_LIMIT = 2.0  # grey levels, over the whole picture
 BLOCK, BLOCK_LIMIT = 16, 16.0  # and over each block: one changed digit is about 70
 CAPTURED = ("stream", "display_data", "execute_result", "error", "clear_output")
@@ -65,26 +72,102 @@ def compare_pictures(stored, drawn):
     return faults
 
 
-def sees_pictures(text_only):
-    """nbval's comparison, and then the pictures."""
+def heading_of(nb, number):
+    """The last heading above code cell `number` (from 0), or "" above the first."""
+    heading, seen = "", -1
+    for cell in nb.cells:
+        if cell.cell_type == "code":
+            seen += 1
+            if seen == number:
+                return heading
+        elif cell.cell_type == "markdown":
+            found = re.findall(r"^#+ *(.+)$", cell.source, re.MULTILINE)
+            heading = found[-1] if found else heading
+    return heading
+
+
+def text_of(outputs):
+    """What outputs show as text, a line each; pictures by their names."""
+    lines = []
+    for output in outputs:
+        data = output.get("data", {})
+        if "text" in output:
+            lines += output["text"].splitlines()
+        elif "ename" in output:
+            lines.append(f"{output['ename']}: {output['evalue']}")
+        for kind in sorted(data):
+            shown = f"({kind})" if kind in PICTURES else str(data[kind])
+            lines += shown.splitlines()
+        if output.get("name") == "stderr":
+            lines[-1:] = [f"stderr: {line}" for line in lines[-1:]]
+    return lines
+
+
+def difference_in_words(stored, now):
+    """The lines in which two lists of outputs differ, labelled "stored" and "now"."""
+    before, after = text_of(stored), text_of(now)
+    lines = [*difflib.unified_diff(before, after, "stored", "now", lineterm="", n=2)]
+    return lines or ["the outputs are of other kinds, or in another order"]
+
+
+def keep_pictures(folder, stored, drawn):
+    """Write each pair of pictures that differ, and their difference; the paths."""
+    kept = []
+    folder.mkdir(parents=True, exist_ok=True)
+    for i, ((_, old), (_, new)) in enumerate(zip(stored, drawn, strict=False), 1):
+        arrays = {"stored": pixels(old), "now": pixels(new)}
+        if arrays["stored"].shape == arrays["now"].shape:
+            apart = np.abs(arrays["stored"] - arrays["now"])[..., :3].max(axis=2)
+            arrays["difference"] = 255 - np.repeat(apart[..., None], 3, axis=2)
+        for name, array in arrays.items():
+            path = folder / f"picture-{i}-{name}.png"
+            Image.fromarray(array.astype(np.uint8)).save(path)
+            kept.append(path)
+    return kept
+
+
+def explains_differences(text_only):
+    """nbval's comparison, and then the pictures; a difference is put into words."""
 
     def compare_outputs(self, test, ref, skip_compare=None):
-        if not text_only(self, test, ref, skip_compare):
-            return False
-        faults = compare_pictures(pictures(ref), pictures(test))
-        self.comparison_traceback.extend(faults)
-        return not faults
+        same_text = text_only(self, test, ref, skip_compare)
+        stored, drawn = pictures(ref), pictures(test)
+        faults = compare_pictures(stored, drawn)
+        if same_text and not faults:
+            return True
+        self.comparison_traceback = [] if same_text else difference_in_words(ref, test)
+        if faults:
+            chapter = Path(self.parent.path).stem
+            folder = KEPT / chapter / f"cell-{self.cell_num + 1}"
+            kept = keep_pictures(folder, stored, drawn)
+            self.comparison_traceback += [*faults, *map(str, kept)]
+        return False
 
     return compare_outputs
 
 
+def names_the_cell(_):
+    """What a failure says: which cell, what went wrong, what to do."""
+
+    def repr_failure(self, excinfo):
+        error = excinfo.value
+        heading = heading_of(self.parent.nb, self.cell_num)
+        where = f"{self.parent.path.name} [{self.cell_num + 1}]"
+        lines = [f'{where}, under "{heading}": {error}', "", self.cell.source, ""]
+        lines.append(getattr(error, "inner_traceback", None) or "")
+        advice = "If the new output is right, store it: make notebooks"
+        return "\n".join([*lines, advice])
+
+    return repr_failure
+
+
 def insists_on_a_reference(plain_runtest):
-    """nbval's run of a cell, refused where there is nothing to compare with."""
+    """nbval's run of a cell, which fails afterwards if nothing was stored for it."""
 
     def runtest(self):
-        if self.cell.execution_count is None and self.cell.source.strip():
-            self.raise_cell_error("this cell was never run: `make notebooks` runs it")
         plain_runtest(self)
+        if self.cell.execution_count is None and self.cell.source.strip():
+            self.raise_cell_error("this cell was never run, so nothing was compared")
 
     return runtest
 
@@ -125,14 +208,15 @@ def with_history(self, cell_input, allow_stdin=None):
 
 
 def patch_nbval():
-    """Put the five changes in place, once."""
+    """Put the changes in place, once."""
     from nbval.kernel import RunningKernel
     from nbval.plugin import IPyNbCell, IPyNbFile
 
     if RunningKernel.execute_cell_input is with_history:
         return
     RunningKernel.execute_cell_input = with_history
-    IPyNbCell.compare_outputs = sees_pictures(IPyNbCell.compare_outputs)
+    IPyNbCell.compare_outputs = explains_differences(IPyNbCell.compare_outputs)
+    IPyNbCell.repr_failure = names_the_cell(IPyNbCell.repr_failure)
     IPyNbCell.runtest = insists_on_a_reference(IPyNbCell.runtest)
     IPyNbFile.get_kernel_message = knows_output_widgets(IPyNbFile.get_kernel_message)
 

@@ -40,10 +40,12 @@ def test_environment_yml_has_the_bounds_of_the_core_notebooks_and_http_backend(
     assert got == wanted
 
 
-def test_environment_yml_is_what_conda_and_repo2docker_read(project, environment):
+def test_environment_yml_is_what_conda_and_repo2docker_read_and_brings_nbval(
+    project, environment
+):
     assert environment["channels"] == ["conda-forge"]
     *plain, last = environment["dependencies"]
-    assert last == {"pip": ["-e ."]}
+    assert last == {"pip": ["-e .[test]"]}
     assert plain[-1] == "pip"
     python = next(d for d in plain if d.startswith("python="))
     assert re.fullmatch(r"python=3\.1[1-9]", python)

@@ -119,13 +119,14 @@ def test_a_missing_venv_module_is_an_error_that_says_what_to_install(
     assert "uv run jupyter lab" in str(error.value)
 
 
-def test_a_python_too_old_is_told_before_anything_else_is_imported():
+@pytest.mark.parametrize("version", ["(3, 8, 10)", "(3, 15, 0)"])
+def test_a_python_too_old_or_too_new_is_told_before_anything_is_installed(version):
     source = SCRIPT.read_text()
-    old = "import sys\nsys.version_info = (3, 8, 10)\nimport builtins\n"
+    old = f"import sys\nsys.version_info = {version}\nimport builtins\n"
     command = [sys.executable, "-c", f"{old}exec({source!r})"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 1
-    assert "tinyllm needs Python 3.11 or newer" in result.stderr
+    assert "tinyllm needs Python 3.11 to 3.14" in result.stderr
     assert "make setup" in result.stderr
     assert "Traceback" not in result.stderr
 
