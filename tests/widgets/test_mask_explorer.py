@@ -50,7 +50,7 @@ def test_the_words_name_counts_budget_and_whom_each_token_is_owed_to():
     assert lines[0] == "token 5 of 5, after '[121212'"
     assert lines[1].startswith("legal: 12 of 263 tokens, which held 0.")
     assert lines[2] == "wanted ,, got ] (forced: the ceiling is near)"
-    assert lines[3].startswith("state: control ")
+    assert lines[3].startswith("state: DFA state {")
     assert lines[3].endswith(", no rule open")
     assert lines[4] == "tokens to close: 1 needed, 1 left of 5"
     assert lines[5] == "[★ 12★ 12★ 12★ »]▼«"
@@ -117,7 +117,10 @@ def test_the_stack_is_told_from_the_top():
     for _ in range(7):
         state = made.advance(state, one(b"("))
         seen.append(look.stacked(state))
-    back, outer = state.frame.control, made.start().control
+    outer, back = (
+        "{" + ",".join(str(n) for n in sorted(n for n, _ in dfa.positions)) + "}"
+        for dfa in (made.start().dfa, state.frame.state)
+    )
     assert seen[0].endswith(f"1 rule open, to return to {outer}")
     assert seen[1].endswith(f"2 rules open, to return to {back}, {outer}")
     assert seen[6].endswith(f"to return to {', '.join([str(back)] * 5)}, …")

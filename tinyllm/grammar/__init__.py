@@ -1,11 +1,11 @@
 """Which tokens are legal: a JSON Schema or a regular expression becomes a mask.
 
 Public: compile, receipt, TokenGrammar, Vocabulary. In reading order: expression (the
-tree), utf8, characters and regex (what becomes a tree), network (the rules as a graph),
-lazy and controls (rules made deterministic), pushdown (states with a stack), stacks and
-vocabulary (all tokens of a state at once), mask, completion (the shortest way to the
-end), empty, explain, json_text (the texts of JSON values), calls (those of the calls of
-a tool registry). The course does not need jsonschema/.
+tree), utf8 and regex (what becomes a tree), network (the rules as a graph), states (the
+graph made deterministic), pushdown (states with a stack), vocabulary (all tokens of a
+state at once), mask, completion (the shortest way to the end), explain, json_text (the
+texts of JSON values) and calls (the calls of a tool registry). The course does not need
+jsonschema/, which reads any JSON Schema.
 """
 
 from __future__ import annotations

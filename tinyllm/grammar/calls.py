@@ -2,11 +2,12 @@
 
 Public: rules_of, value_of.
 
-Comes after json_text, which has the texts of each kind of value; the agent's backend
-compiles what is made here. A signature has few kinds of argument: the four plain types,
-None, constants (Literal), unions (Optional), lists, and dataclasses, which are objects;
-a call is an object of a constant and an object, too. A registry whose schema says more
-is read by the full reader of JSON Schema (jsonschema/), which the course does not need.
+A signature has few kinds of argument: the four plain types, None, constants (Literal),
+unions (Optional), lists, and dataclasses, which are objects. A call is an object, too:
+of a constant, the tool's name, and of an object, its arguments. A registry whose schema
+says more is read by jsonschema/, which the course does not need.
+
+Before this: `json_text`. Next: `agent/protocol`.
 """
 
 from __future__ import annotations

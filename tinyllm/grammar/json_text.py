@@ -9,6 +9,8 @@ digits, so that each one that can be written is finite in a double. A string may
 every escape of the RFC; raw control characters, ill-formed UTF-8 and lone surrogates,
 also as escapes, are never legal. Texts are compact, or have at most one space after a
 comma and a colon (Style).
+
+Before this: `explain`. Next: `calls`.
 """
 
 from __future__ import annotations

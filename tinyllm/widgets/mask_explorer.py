@@ -62,16 +62,23 @@ def trail(walk: Walk, tokenizer: Any, step: int) -> list[str]:
 
 
 def stacked(state: Any) -> str:
-    """A state in words: the automaton's control, and the rules to return to."""
+    """Return a state in words: its DFA state, and those to return to."""
     returns, frame = [], state.frame
     while frame is not None:
-        returns.append(str(frame.control))
+        returns.append(_nodes(frame.state))
         frame = frame.below
+    here = f"DFA state {_nodes(state.dfa)}"
     if not returns:
-        return f"control {state.control}, no rule open"
+        return f"{here}, no rule open"
     many = f"{len(returns)} rule" + "s" * (len(returns) > 1)
     top = ", ".join(returns[:5]) + ", …" * (len(returns) > 5)
-    return f"control {state.control}, {many} open, to return to {top}"
+    return f"{here}, {many} open, to return to {top}"
+
+
+def _nodes(dfa: Any) -> str:
+    """Return the name of a DFA state: the nodes of the graph that it is a set of."""
+    nodes = sorted({node for node, _ in dfa.positions})
+    return "{" + ",".join(map(str, nodes[:3])) + ",…" * (len(nodes) > 3) + "}"
 
 
 def told(walk: Walk, tokenizer: Any, step: int) -> str:

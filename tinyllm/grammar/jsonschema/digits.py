@@ -109,11 +109,10 @@ class Remainder:
         ) % self._modulus
 
     def result(self, state: Any, negative: bool) -> int:
-        """Return 0 if the number is a multiple of the divisor."""
+        """Return 0 if the number is a multiple of the divisor, 1 if it is not."""
         n_rest, rest = state
-        if rest < 0:
-            return 1
-        return int(rest * 10 ** (self._places - n_rest) % self._modulus)
+        whole = rest * 10 ** (self._places - n_rest)
+        return int(rest < 0 or whole % self._modulus > 0)
 
 
 Test = Comparison | Remainder

@@ -71,15 +71,16 @@ class Reader:
             elif term.constant:
                 found = self._one(term.path, self._constants[term.path])
             else:
-                found = self.read(term.path)
+                found = self._place(term.path)
             self._known[term] = found
         return self._known[term]
 
     def read(self, path: str) -> Values:
         """Return the values that the schema at a place allows."""
-        known = self._known.get(PathTerm(path))
-        if known is not None:
-            return known
+        return self._term(PathTerm(path))
+
+    def _place(self, path: str) -> Values:
+        """Read the schema at a place, once; it may not lead back to itself."""
         if path in self._reading:
             what = "leads back to itself before any value is read"
             raise RefusedError(path, "$ref", what)
@@ -89,11 +90,9 @@ class Reader:
         self._reading.append(path)
         self.visited[path] = None
         try:
-            found = self._schema(path, self.document.at(path))
+            return self._schema(path, self.document.at(path))
         finally:
             self._reading.pop()
-        self._known[PathTerm(path)] = found
-        return found
 
     def _schema(self, path: str, schema: object) -> Values:
         if isinstance(schema, bool):

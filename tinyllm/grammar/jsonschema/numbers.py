@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from decimal import Decimal
 from fractions import Fraction
+from typing import TypeVar
 
 from tinyllm.grammar import json_text
 from tinyllm.grammar.expression import Alternation, Expression, literal
@@ -36,6 +37,10 @@ def exact(number: int | float) -> Fraction:
     """
     whole = isinstance(number, int) or number.is_integer()
     return Fraction(int(number) if whole else Decimal(repr(number)))
+
+
+T = TypeVar("T")
+Moves = Callable[[DigitState], dict[int, DigitState]]  # the state after each byte
 
 
 @dataclass(frozen=True)
@@ -67,13 +72,12 @@ class Numbers:
         """Return the numbers in both sets, () if there is none."""
         if None not in (self.integer, other.integer) and self.integer != other.integer:
             return ()
-        lows = [bound for bound in (self.low, other.low) if bound]
-        highs = [(b, not out) for b, out in filter(None, (self.high, other.high))]
-        high = min(highs) if highs else None
+        lows = [*_some(self.low), *_some(other.low)]
+        highs = [*_some(self.high), *_some(other.high)]
         found = Numbers(
             self.integer if other.integer is None else other.integer,
-            max(lows) if lows else None,
-            (high[0], not high[1]) if high else None,
+            max(lows, default=None),
+            min(highs, key=lambda high: (high[0], not high[1]), default=None),
             _common(self.multiple, other.multiple),
             self.not_multiples | other.not_multiples,
             self.values if other.values is None else other.values,
@@ -92,17 +96,14 @@ class Numbers:
 
     def complement(self) -> tuple[Numbers, ...]:
         """Return all other numbers: one set for each field."""
-        outside = []
-        if self.integer is not None:
-            outside.append(Numbers(integer=not self.integer))
-        if self.low:
-            outside.append(Numbers(high=(self.low[0], not self.low[1])))
-        if self.high:
-            outside.append(Numbers(low=(self.high[0], not self.high[1])))
-        if self.multiple:
-            outside.append(Numbers(not_multiples=frozenset((self.multiple,))))
-        if self.values is not None:
-            outside.append(Numbers(excluded=self.values))
+        outside = [Numbers(integer=not whole) for whole in _some(self.integer)]
+        outside += [Numbers(high=(low, not out)) for low, out in _some(self.low)]
+        outside += [Numbers(low=(high, not out)) for high, out in _some(self.high)]
+        outside += [
+            Numbers(not_multiples=frozenset((divisor,)))
+            for divisor in _some(self.multiple)
+        ]
+        outside += [Numbers(excluded=values) for values in _some(self.values)]
         outside += [Numbers(multiple=multiple) for multiple in self.not_multiples]
         outside += [Numbers(values=self.excluded)] if self.excluded else []
         return tuple(outside)
@@ -118,35 +119,40 @@ class Numbers:
         if self.integer is None and self.multiple and self.multiple.denominator == 1:
             return replace(self, integer=True).expression()
         tests = self._tests()
-        accepts = self._accepts(tests)
-        return explore(DigitState(), self._moves(tests), accepts, self._cause())
 
-    def _tests(self) -> list[Test]:
-        """Return what the digits are tested for: low, high, multiple, and the rest."""
-        bounds = [bound[0] for bound in (self.low, self.high) if bound]
-        multiples = [self.multiple] if self.multiple else []
+        def accepts(text: DigitState) -> bool:
+            return (
+                text.place in ("zero", "whole", "fraction")
+                and self.integer in (None, text.whole)
+                and all(
+                    test.result(state, text.negative) in allowed
+                    for (test, allowed), state in zip(tests, text.state, strict=True)
+                )
+            )
+
+        moves = self._moves([test for test, _ in tests])
+        return explore(DigitState(), moves, accepts, self._cause())
+
+    def _tests(self) -> list[tuple[Test, set[int]]]:
+        """Return tests of the digits, each with the results that are allowed."""
         return [
-            *map(Comparison, bounds),
-            *map(Remainder, multiples),
-            *map(Comparison, sorted(self.excluded)),
-            *map(Remainder, sorted(self.not_multiples)),
+            *((Comparison(low), {1, 1 if out else 0}) for low, out in _some(self.low)),
+            *((Comparison(v), {-1, -1 if out else 0}) for v, out in _some(self.high)),
+            *((Remainder(divisor), {0}) for divisor in _some(self.multiple)),
+            *((Comparison(value), {-1, 1}) for value in sorted(self.excluded)),
+            *((Remainder(divisor), {1}) for divisor in sorted(self.not_multiples)),
         ]
 
-    def _moves(
-        self, tests: list[Test]
-    ) -> Callable[[DigitState], dict[int, DigitState]]:
+    def _moves(self, tests: list[Test]) -> Moves:
         start = tuple(test.start for test in tests)
         whole_only = self.integer is True
 
         def moves(text: DigitState) -> dict[int, DigitState]:
             after: dict[int, DigitState] = {}
             fraction = text.place in ("point", "fraction")
-            known = text.state or start
+            pairs = list(zip(tests, text.state or start, strict=True))
             for digit in text.digits:
-                state = tuple(
-                    test.digit(s, digit, fraction)
-                    for test, s in zip(tests, known, strict=True)
-                )
+                state = tuple(test.digit(s, digit, fraction) for test, s in pairs)
                 after[0x30 + digit] = text.then(digit, state, counted=not whole_only)
             if text.place == "start":
                 after[ord("-")] = replace(text, place="sign", negative=True)
@@ -157,33 +163,13 @@ class Numbers:
 
         return moves
 
-    def _accepts(self, tests: list[Test]) -> Callable[[DigitState], bool]:
-        low_open = bool(self.low and self.low[1])
-        high_open = bool(self.high and self.high[1])
-
-        def accepts(text: DigitState) -> bool:
-            if text.place not in ("zero", "whole", "fraction"):
-                return False
-            known = [
-                test.result(state, text.negative)
-                for test, state in zip(tests, text.state, strict=True)
-            ]
-            low = known.pop(0) if self.low else 1
-            high = known.pop(0) if self.high else -1
-            divisible = not known.pop(0) if self.multiple else True
-            return (
-                self.integer in (None, text.whole)
-                and (low > 0 or (low == 0 and not low_open))
-                and (high < 0 or (high == 0 and not high_open))
-                and divisible
-                and all(known)
-            )
-
-        return accepts
-
     def _cause(self) -> str:
         said = [f.name for f in fields(self) if getattr(self, f.name)]
         return f"a number with {' and '.join(said)}"
+
+
+def _some(field: T | None) -> list[T]:
+    return [] if field is None else [field]
 
 
 def _common(first: Fraction | None, second: Fraction | None) -> Fraction | None:

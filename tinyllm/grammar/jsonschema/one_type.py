@@ -9,8 +9,8 @@ arrays and objects get the reader of the whole schema too, for the schemas insid
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from fractions import Fraction
 from typing import Any, Protocol
 
@@ -55,15 +55,21 @@ class Places(Protocol):
 # The arguments of keywords
 
 
+def _check(right: bool, path: str, keyword: str, what: str) -> None:
+    """Raise RefusedError unless the argument of a keyword is right."""
+    if not right:
+        raise RefusedError(path, keyword, what)
+
+
 def _number(path: str, schema: Schema, keyword: str) -> Fraction:
     """Return the number that is the argument of a keyword, exactly."""
     value = schema[keyword]
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise RefusedError(path, keyword, f"must be a number, not {shown(value)}")
-    if isinstance(value, float) and value - value != 0:
-        raise RefusedError(path, keyword, f"must be finite, not {value}")
-    if isinstance(value, int) and value.bit_length() > MAX_BITS:
-        raise RefusedError(path, keyword, f"is too large: {shown(value)}")
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    _check(is_number, path, keyword, f"must be a number, not {shown(value)}")
+    finite = not isinstance(value, float) or math.isfinite(value)
+    _check(finite, path, keyword, f"must be finite, not {shown(value)}")
+    small = not isinstance(value, int) or value.bit_length() <= MAX_BITS
+    _check(small, path, keyword, f"is too large: {shown(value)}")
     return exact(value)
 
 
@@ -71,23 +77,19 @@ def _count(path: str, schema: Schema, keyword: str) -> int | None:
     """Return the count that is the argument of a keyword, None if it is absent."""
     if keyword not in schema:
         return None
-    value = _number(path, schema, keyword)
-    if value < 0 or value.denominator != 1:
-        raise RefusedError(
-            path, keyword, f"must be a count, not {shown(schema[keyword])}"
-        )
-    if value > MAX_COUNT:
-        what = f"{shown(schema[keyword])} is more than {MAX_COUNT:,}"
-        raise RefusedError(path, keyword, what)
+    value, written = _number(path, schema, keyword), shown(schema[keyword])
+    whole = value >= 0 and value.denominator == 1
+    _check(whole, path, keyword, f"must be a count, not {written}")
+    more = f"{written} is more than {MAX_COUNT:,}"
+    _check(value <= MAX_COUNT, path, keyword, more)
     return int(value)
 
 
 def _pattern(path: str, pattern: object, keyword: str) -> Strings:
     """Return the strings in which a pattern is found, if it is supported."""
     if not isinstance(pattern, str):
-        raise RefusedError(
-            path, keyword, f"must be a regular expression: {shown(pattern)}"
-        )
+        what = f"must be a regular expression: {shown(pattern)}"
+        raise RefusedError(path, keyword, what)
     alphabet_of([pattern], [])  # raises what is not supported
     return Strings(patterns=frozenset((pattern,)))
 
@@ -95,22 +97,19 @@ def _pattern(path: str, pattern: object, keyword: str) -> Strings:
 def _keys(path: str, schema: Schema, keyword: str) -> Iterator[str]:
     """Return the keys of the dict that is the argument of a keyword, if any."""
     found = schema.get(keyword, {})
-    if not isinstance(found, Mapping):
-        raise RefusedError(path, keyword, f"must be a dict, not {shown(found)}")
+    is_dict = isinstance(found, Mapping)
+    _check(is_dict, path, keyword, f"must be a dict, not {shown(found)}")
     yield from _texts(path, list(found), keyword)
 
 
 def _texts(path: str, texts: object, keyword: str) -> tuple[str, ...]:
     """Return the texts of a list that is the argument of a keyword."""
     if not isinstance(texts, list):
-        raise RefusedError(
-            path, keyword, f"must be a list of texts, not {shown(texts)}"
-        )
+        what = f"must be a list of texts, not {shown(texts)}"
+        raise RefusedError(path, keyword, what)
     for text in texts:
-        if not is_text(text):
-            raise RefusedError(
-                path, keyword, f"holds {shown(text)}, which is not a text of JSON"
-            )
+        what = f"holds {shown(text)}, which is not a text of JSON"
+        _check(is_text(text), path, keyword, what)
     return tuple(texts)
 
 
@@ -120,12 +119,11 @@ def _texts(path: str, texts: object, keyword: str) -> tuple[str, ...]:
 def _type(reader: Places, path: str, schema: Schema) -> Values:
     """Read type: one or several."""
     names = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
-    if not names:
-        raise RefusedError(path, "type", "is an empty list, which allows nothing")
+    _check(bool(names), path, "type", "is an empty list, which allows nothing")
     for name in names:
-        if not isinstance(name, str) or name not in values.TYPES:
-            known = ", ".join(values.TYPES)
-            raise RefusedError(path, "type", f"{shown(name)} is none of {known}")
+        right = isinstance(name, str) and name in values.TYPES
+        what = f"{shown(name)} is none of {', '.join(values.TYPES)}"
+        _check(right, path, "type", what)
     return values.union([values.TYPES[name] for name in names])
 
 
@@ -137,15 +135,14 @@ def _numbers(reader: Places, path: str, schema: Schema) -> Values:
             continue
         value = _number(path, schema, keyword)
         if keyword == "multipleOf":
-            if value <= 0:
-                raise RefusedError(path, keyword, "must be above 0")
+            _check(value > 0, path, keyword, "must be above 0")
             more = Numbers(multiple=value)
         elif keyword in ("minimum", "exclusiveMinimum"):
             more = Numbers(low=(value, keyword != "minimum"))
         else:
             more = Numbers(high=(value, keyword != "maximum"))
         found = found[0].intersection(more) if found else ()
-    return replace(ALL, numbers=found)
+    return ALL._replace(numbers=found)
 
 
 def _lengths(reader: Places, path: str, schema: Schema) -> Values:
@@ -153,22 +150,21 @@ def _lengths(reader: Places, path: str, schema: Schema) -> Values:
     low = _count(path, schema, "minLength") or 0
     high = _count(path, schema, "maxLength")
     strings = Strings(min_length=low).intersection(Strings(max_length=high))
-    return replace(ALL, strings=strings)
+    return ALL._replace(strings=strings)
 
 
 def _one_pattern(reader: Places, path: str, schema: Schema) -> Values:
     """Read pattern: found somewhere in the string."""
-    return replace(ALL, strings=(_pattern(path, schema["pattern"], "pattern"),))
+    return ALL._replace(strings=(_pattern(path, schema["pattern"], "pattern"),))
 
 
 def _format(reader: Places, path: str, schema: Schema) -> Values:
     """Read format: those of formats.FORMATS."""
     name = schema["format"]
-    if not isinstance(name, str) or name not in FORMATS:
-        raise RefusedError(
-            path, "format", f"{shown(name)} is none of {', '.join(FORMATS)}"
-        )
-    return replace(ALL, strings=(Strings(patterns=frozenset((FORMATS[name],))),))
+    right = isinstance(name, str) and name in FORMATS
+    what = f"{shown(name)} is none of {', '.join(FORMATS)}"
+    _check(right, path, "format", what)
+    return ALL._replace(strings=(Strings(patterns=frozenset((FORMATS[name],))),))
 
 
 # Arrays and objects
@@ -178,15 +174,15 @@ def _arrays(reader: Places, path: str, schema: Schema) -> Values:
     """Read prefixItems, items, minItems, maxItems and unevaluatedItems."""
     _beside(path, schema, "unevaluatedItems")
     prefix = schema.get("prefixItems", [])
-    if not isinstance(prefix, list):
-        raise RefusedError(path, "prefixItems", "must be a list of schemas")
-    if isinstance(schema.get("items"), list):
-        raise RefusedError(path, "items", "must be one schema: write prefixItems")
+    is_list = isinstance(prefix, list)
+    _check(is_list, path, "prefixItems", "must be a list of schemas")
+    is_one = not isinstance(schema.get("items"), list)
+    _check(is_one, path, "items", "must be one schema: write prefixItems")
     places = tuple(reader.child(path, "prefixItems", i) for i in range(len(prefix)))
     rest = _first_child(reader, path, schema, ("items", "unevaluatedItems"))
     low = _count(path, schema, "minItems") or 0
     counts = Arrays(min_items=low, max_items=_count(path, schema, "maxItems"))
-    return replace(ALL, arrays=Arrays(places, rest).intersection(counts))
+    return ALL._replace(arrays=Arrays(places, rest).intersection(counts))
 
 
 def _objects(reader: Places, path: str, schema: Schema) -> Values:
@@ -214,14 +210,14 @@ def _objects(reader: Places, path: str, schema: Schema) -> Values:
     )
     declared = Objects(own, (), () if rules == KeyRules() else (rules,))
     found = declared.intersection(Objects((), required, (), low, high))
-    return replace(ALL, objects=found)
+    return ALL._replace(objects=found)
 
 
 def _names(reader: Places, path: str, schema: Schema) -> Values:
     """Read propertyNames: a key that its schema does not allow must be absent."""
     strings = reader.read(inner(path, "propertyNames")).strings
     rules = KeyRules(((strings, EVERY),), NEVER)
-    return replace(ALL, objects=(Objects(rules=(rules,)),))
+    return ALL._replace(objects=(Objects(rules=(rules,)),))
 
 
 def _dependent_required(reader: Places, path: str, schema: Schema) -> Values:
@@ -231,7 +227,7 @@ def _dependent_required(reader: Places, path: str, schema: Schema) -> Values:
         others = schema["dependentRequired"][key]
         needed = _texts(path, others, "dependentRequired")
         present = Objects(required=(key, *needed))
-        either = _absent_or(key, replace(ALL, objects=(present,)))
+        either = _absent_or(key, ALL._replace(objects=(present,)))
         found = values.intersection(found, either)
     return found
 
@@ -241,7 +237,7 @@ def _dependent_schemas(reader: Places, path: str, schema: Schema) -> Values:
     found = ALL
     for key in _keys(path, schema, "dependentSchemas"):
         then = reader.read(inner(path, "dependentSchemas", key))
-        present = replace(ALL, objects=(Objects(((key, EVERY),), (key,)),))
+        present = ALL._replace(objects=(Objects(((key, EVERY),), (key,)),))
         # Its own order of keys, if it declares this one; else this key comes first.
         declares = any(key in dict(objects.properties) for objects in then.objects)
         pair = (then, present) if declares else (present, then)
@@ -252,8 +248,8 @@ def _dependent_schemas(reader: Places, path: str, schema: Schema) -> Values:
 
 def _absent_or(key: str, otherwise: Values) -> Values:
     """Return ALL, but of objects those without a key, or in another set."""
-    absent = replace(ALL, objects=(Objects(properties=((key, NEVER),)),))
-    return replace(ALL, objects=values.union([absent, otherwise]).objects)
+    absent = ALL._replace(objects=(Objects(properties=((key, NEVER),)),))
+    return ALL._replace(objects=values.union([absent, otherwise]).objects)
 
 
 def _first_child(
@@ -267,10 +263,8 @@ def _first_child(
 def _beside(path: str, schema: Schema, keyword: str) -> None:
     """Refuse unevaluated… beside what evaluates in other schemas."""
     beside = sorted(_IN_PLACE & set(schema))
-    if keyword in schema and schema[keyword] is not True and beside:
-        raise RefusedError(
-            path, keyword, f"cannot be enforced beside {', '.join(beside)}"
-        )
+    alone = not beside or schema.get(keyword, True) is True
+    _check(alone, path, keyword, f"cannot be enforced beside {', '.join(beside)}")
 
 
 GROUPS = {  # keywords that are read together

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from tinyllm.errors import GrammarError
 from tinyllm.grammar.expression import (
@@ -141,7 +141,7 @@ class _Writer:
                 for every in found.objects
                 for single in every.declared().without_counts(_name_of(part))
             ]
-        found = replace(found, objects=tuple(dict.fromkeys(objects)))
+        found = found._replace(objects=tuple(dict.fromkeys(objects)))
         self.values[part] = found
         if len(self.values) > MAX_PARTS:
             what = f"the schema has more than {MAX_PARTS:,} parts"

@@ -13,7 +13,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, Self, TypeVar
+from functools import reduce
+from typing import Any, NamedTuple
 
 from tinyllm.errors import GrammarError
 from tinyllm.grammar.jsonschema.containers import (
@@ -50,16 +51,7 @@ class Constants:
         return (Constants(rest),) if rest else ()
 
 
-class _Set(Protocol):
-    def intersection(self, other: Self, /) -> tuple[Self, ...]: ...
-    def complement(self) -> tuple[Self, ...]: ...
-
-
-S = TypeVar("S", bound=_Set)
-
-
-@dataclass(frozen=True)
-class Values:
+class Values(NamedTuple):
     """A set of JSON values: all that are in one of the sets of their type."""
 
     words: tuple[Constants, ...] = ()
@@ -80,52 +72,38 @@ TYPES = {
     "array": Values(arrays=(Arrays(),)),
     "object": Values(objects=(Objects(),)),
 }
+_Union = tuple[Any, ...]  # sets of one type, each with intersection and complement
 
 
 def intersection(first: Values, second: Values) -> Values:
     """Return the values in both sets."""
-    return Values(
-        _intersection(first.words, second.words),
-        _intersection(first.numbers, second.numbers),
-        _intersection(first.strings, second.strings),
-        _intersection(first.arrays, second.arrays),
-        _intersection(first.objects, second.objects),
-    )
+    return Values(*map(_intersection, first, second))
 
 
 def union(options: Sequence[Values]) -> Values:
     """Return the values in any of the sets."""
-    return Values(
-        _union([some for option in options for some in option.words], Constants()),
-        _union([some for option in options for some in option.numbers], Numbers()),
-        _union([some for option in options for some in option.strings], Strings()),
-        _union([some for option in options for some in option.arrays], Arrays()),
-        _union([some for option in options for some in option.objects], Objects()),
-    )
+    return Values(*map(_union, ALL, *options))
 
 
 def complement(values: Values) -> Values:
     """Return the values outside the set; NoComplementError if they are not known."""
-    return Values(
-        _complement(values.words, Constants()),
-        _complement(values.numbers, Numbers()),
-        _complement(values.strings, Strings()),
-        _complement(values.arrays, Arrays()),
-        _complement(values.objects, Objects()),
-    )
+    return Values(*map(_complement, values, ALL))
 
 
-def _intersection(first: tuple[S, ...], second: tuple[S, ...]) -> tuple[S, ...]:
+def _intersection(first: _Union, second: _Union) -> _Union:
     if first == second:
         return first
     if len(first) * len(second) > 50 * MAX_OPTIONS:
         raise GrammarError("the union of alternatives has too many combinations")
-    return _union([c for a in first for b in second for c in a.intersection(b)], None)
+    return _distinct(c for a in first for b in second for c in a.intersection(b))
 
 
-def _union(sets: list[S], every: S | None) -> tuple[S, ...]:
-    if every is not None and every in sets:
-        return (every,)
+def _union(every: _Union, *unions: _Union) -> _Union:
+    sets = [some for one in unions for some in one]
+    return every if every[0] in sets else _distinct(sets)
+
+
+def _distinct(sets: Iterable[Any]) -> _Union:
     distinct = tuple(dict.fromkeys(sets))
     if len(distinct) > MAX_OPTIONS:
         raise GrammarError(
@@ -134,11 +112,8 @@ def _union(sets: list[S], every: S | None) -> tuple[S, ...]:
     return distinct
 
 
-def _complement(sets: tuple[S, ...], every: S) -> tuple[S, ...]:
-    outside: tuple[S, ...] = (every,)
-    for some in sets:
-        outside = _intersection(outside, some.complement())
-    return outside
+def _complement(sets: _Union, every: _Union) -> _Union:
+    return reduce(_intersection, (some.complement() for some in sets), every)
 
 
 def is_empty(
