@@ -56,8 +56,8 @@ def fewer(count: int) -> int:
 class DFAState:
     """A set of NFA positions as one state of a deterministic automaton.
 
-    `final` says whether its rule may end here, `needed` is the fewest bytes to that, and
-    `number` tells states apart in words.
+    `final` says whether its rule may end here, `needed` is the fewest bytes to that,
+    and `number` tells states apart in words.
     `moves` are those of each legal byte, None before they are made (`States.moves`).
     """
 

@@ -335,8 +335,9 @@ class _Viewer:
     def box(self) -> widgets.VBox:
         """Everything, one below the other."""
         buttons = widgets.HBox([self.play, self.back, self.on])
-        parts = [self.slider, buttons, self.lines, self.picture, self.words]
-        return widgets.VBox(parts)
+        return widgets.VBox(
+            [self.slider, buttons, self.lines, self.picture, self.words]
+        )
 
     def _button(self, name: str, way: int) -> widgets.Button:
         button = widgets.Button(description=name)
