@@ -14,6 +14,7 @@ A DFA state holds all that it means, so one that somebody kept stays what it was
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
@@ -52,6 +53,7 @@ def fewer(count: int) -> int:
     return count - 1 if 0 < count < FAR else count
 
 
+@dataclass(eq=False, slots=True, weakref_slot=True)
 class DFAState:
     """A set of NFA positions as one state of a deterministic automaton.
 
@@ -59,13 +61,10 @@ class DFAState:
     `moves` are those of each legal byte, None before they are made (`States.moves`).
     """
 
-    __slots__ = ("__weakref__", "final", "moves", "needed", "positions")
-
-    def __init__(
-        self, positions: frozenset[Position], final: bool, needed: int
-    ) -> None:
-        self.positions, self.final, self.needed = positions, final, needed
-        self.moves: dict[int, Move] | None = None
+    positions: frozenset[Position]
+    final: bool
+    needed: int
+    moves: dict[int, Move] | None = None
 
 
 class Pending(NamedTuple):
