@@ -27,7 +27,7 @@ from tinyllm.grammar.jsonschema import letters, spelling
 from tinyllm.grammar.jsonschema.automaton import Machine, product
 from tinyllm.grammar.jsonschema.formats import INEXACT
 from tinyllm.grammar.jsonschema.letters import Alphabet
-from tinyllm.grammar.utf8 import ANY, Path, Range, one_of
+from tinyllm.grammar.utf8 import ANY, Range, Spelling, one_of
 
 _CANONICAL = one_of(spelling.canonical_paths(ANY))
 MAX_PATTERNS = 5  # that one string must match or not: their product doubles with each
@@ -100,7 +100,7 @@ class Strings:
         return self._spelled(spelling.canonical_paths, _CANONICAL)
 
     def _spelled(
-        self, paths: Callable[[list[Range]], list[Path]], any_character: Expression
+        self, paths: Callable[[list[Range]], list[Spelling]], any_character: Expression
     ) -> Expression:
         if self.values is not None:
             return _constants(self.values)
