@@ -200,7 +200,8 @@ def test_a_hundred_thousand_brackets_open_and_close_again() -> None:
     assert machine.may_end(state)
     assert machine.least(middle) == depth  # a state of before is as it was
     del middle
-    assert not machine._frames  # dropped at once, without recursion
+    left = [*machine._frames.values()]  # dropped at once, without recursion
+    assert left == [machine.ground]
 
 
 def test_the_last_call_of_a_rule_needs_no_frame() -> None:

@@ -65,7 +65,7 @@ def found_in_parts(machine: Pushdown, vocabulary: Vocabulary, state: State) -> s
     tokens, nodes = set[int](), None
     dfa, frame = state
     while True:
-        min_left, max_left = frame.pending[1:3] if frame else (0, 0)
+        min_left, max_left = (frame.min_left, frame.max_left) if frame else (0, 0)
         found = vocabulary.walk(machine, State(dfa, machine.ground), nodes)
         legal = [n <= max_left for n in found.ticks.tolist()]
         tokens |= set(found.token[legal].tolist())

@@ -8,7 +8,9 @@ fork and rewind cost nothing: keep the old one.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,12 +19,12 @@ from tinyllm.errors import GrammarError
 from tinyllm.grammar.completion import Completion
 from tinyllm.grammar.explain import Explanation, explain, explain_empty
 from tinyllm.grammar.expression import Rules
-from tinyllm.grammar.pushdown import Frame, Pushdown, State
+from tinyllm.grammar.pushdown import Pushdown, State
 from tinyllm.grammar.states import DFAState
-from tinyllm.grammar.vocabulary import Found, Ints, Vocabulary
+from tinyllm.grammar.vocabulary import Ints, Vocabulary
 
 MAX_MASKS = 512  # remembered; each takes one byte a token
-MAX_WALKS = 8  # remembered inside counted repetitions; 16 bytes a token or more
+MAX_WALKS = 8  # remembered; each takes up to 40 bytes a token
 
 Mask = npt.NDArray[np.bool_]
 
@@ -32,7 +34,8 @@ class _Row(NamedTuple):
     n_legal: int
 
 
-class _Part(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class _Part:
     """What some DFA states, from the top of the stack down, say of all tokens.
 
     `exits` are the trie nodes where the last one's rule may have ended, so the state of
@@ -55,9 +58,9 @@ class TokenGrammar:
         self.vocabulary = vocabulary
         self.machine = Pushdown(rules, vocabulary.alphabet, vocabulary.alone)
         self._completion = Completion(self.machine, vocabulary)
-        self._rows: dict[State, _Row] = {}
-        self._walks: dict[DFAState, Found] = {}
-        self._parts: dict[tuple[Any, ...], _Part] = {}
+        self._row = lru_cache(MAX_MASKS)(self._make_row)
+        self._part = lru_cache(MAX_MASKS)(self._make_part)
+        self._walk = lru_cache(MAX_WALKS)(vocabulary.walk)
         start = self.machine.start
         if start.dfa is self.machine.dead or not self._is_live(start):
             raise GrammarError(explain_empty(rules, vocabulary))
@@ -103,7 +106,7 @@ class TokenGrammar:
 
     def may_end(self, state: State) -> bool:
         """Whether the text so far is complete."""
-        self._check(state)
+        self.machine.check(state)
         return self.machine.may_end(state)
 
     def is_done(self, state: State) -> bool:
@@ -116,7 +119,7 @@ class TokenGrammar:
 
         Choosing it at any step costs as many tokens as it is long.
         """
-        self._check(state)
+        self.machine.check(state)
         return self._completion.tokens(state) or ()
 
     def explain(self, state: State, token_id: int) -> Explanation:
@@ -126,11 +129,11 @@ class TokenGrammar:
 
     def can_finish(self, state: State, n: int) -> bool:
         """Whether n more tokens can complete the text; quicker than `finish`."""
-        self._check(state)
+        self.machine.check(state)
         return self._completion.within(state, n)
 
     def _after(self, state: State, token_id: int) -> State | None:
-        self._check(state)
+        self.machine.check(state)
         whole = isinstance(token_id, int | np.integer)
         if not whole or not 0 <= token_id < self.vocabulary.size:
             return None
@@ -150,17 +153,8 @@ class TokenGrammar:
         completion = self._completion
         return completion.by_bytes or completion.tokens(state) is not None
 
-    def _row(self, state: State) -> _Row:
-        if type(state) is not State:
-            self._check(state)
-        row = self._rows.get(state)
-        if row is None:
-            self._check(state)
-            row = self._make_row(state)
-            _remember(self._rows, state, row, MAX_MASKS)
-        return row
-
     def _make_row(self, state: State) -> _Row:
+        self.machine.check(state)
         by_bytes = self._completion.by_bytes
         mask = self._by_levels(state) if by_bytes else self._one_by_one(state)
         if self.machine.may_end(state):
@@ -171,44 +165,31 @@ class TokenGrammar:
 
     def _by_levels(self, state: State) -> Mask:
         """Return what the stack says, from its top down as far as tokens reach."""
-        (dfa, frame), part = state, None
-        key: tuple[Any, ...] = ()
+        (dfa, frame), longest = state, self.vocabulary.longest
+        part: _Part | None = None
         while True:
-            key += (dfa, *self._left(frame))
-            part = self._part(key, part)
+            # As often as a token is long, or more often, makes no difference to it.
+            min_left = min(frame.min_left, longest) if frame else 0
+            max_left = min(frame.max_left, longest) if frame else 0
+            part = self._part(dfa, min_left, max_left, part)
             if frame is None or not len(part.exits):
                 return part.mask
             dfa, frame = frame.state, frame.below
 
-    def _left(self, frame: Frame | None) -> tuple[int, int]:
-        """Return how often a body must and may begin again, as far as tokens reach."""
-        if frame is None:
-            return 0, 0
-        longest, (_, min_left, max_left, _) = self.vocabulary.longest, frame.pending
-        return min(min_left, longest), min(max_left, longest)
-
-    def _part(self, key: tuple[Any, ...], above: _Part | None) -> _Part:
-        part = self._parts.get(key)
-        if part is None:
-            dfa, min_left, max_left = key[-3:]
-            found = self._walk(dfa, above.exits if above else None)
-            size = self.vocabulary.size
-            mask = above.mask.copy() if above else np.zeros(size, np.bool_)  # (V,)
-            mask[found.token[found.ticks <= max_left]] = True
-            ticks = found.exit_ticks
-            exits = found.exits[(min_left <= ticks) & (ticks <= max_left)]
-            part = _remember(self._parts, key, _Part(mask, exits), MAX_MASKS)
-        return part
-
-    def _walk(self, dfa: DFAState, nodes: Ints | None) -> Found:
-        """Return the tokens of one level; one walk serves all counts of a body."""
-        found = self._walks.get(dfa) if nodes is None else None
-        if found is None:
-            state = State(dfa, self.machine.ground)
-            found = self.vocabulary.walk(self.machine, state, nodes)
-            if nodes is None and found.ticks.any():
-                _remember(self._walks, dfa, found, MAX_WALKS)
-        return found
+    def _make_part(
+        self, dfa: DFAState, min_left: int, max_left: int, above: _Part | None
+    ) -> _Part:
+        """Return what a level and those above say; one walk serves all its counts."""
+        state = State(dfa, self.machine.ground)
+        if above is None:
+            found = self._walk(self.machine, state)
+            mask = np.zeros(self.vocabulary.size, np.bool_)  # (V,)
+        else:
+            found = self.vocabulary.walk(self.machine, state, above.exits)
+            mask = above.mask.copy()
+        mask[found.token[found.ticks <= max_left]] = True
+        ticks = found.exit_ticks
+        return _Part(mask, found.exits[(min_left <= ticks) & (ticks <= max_left)])
 
     def _one_by_one(self, state: State) -> Mask:
         """Return the same where a token may lead to where no token goes on."""
@@ -218,18 +199,3 @@ class TokenGrammar:
         mask = np.zeros(self.vocabulary.size, np.bool_)  # (V,)
         mask[found.token] = np.array(live)[found.number]
         return mask
-
-    def _check(self, state: State) -> None:
-        if not isinstance(state, State) or not self.machine.knows(state):
-            raise GrammarError(
-                f"{state!r:.80} is not a state of this grammar: use what start() and "
-                "advance() return"
-            )
-
-
-def _remember(known: dict[Any, Any], key: Any, value: Any, limit: int) -> Any:
-    """Return the value, which is now among the `limit` that are remembered."""
-    if len(known) >= limit:
-        del known[next(iter(known))]
-    known[key] = value
-    return value

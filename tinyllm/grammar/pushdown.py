@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
+from tinyllm.errors import GrammarError
 from tinyllm.grammar.expression import FAR, Rules
 from tinyllm.grammar.states import DFAState, Move, Pending, States, fewer
 
@@ -25,11 +26,15 @@ class Frame:
     needed: the fewest bytes from the end of this reading to the end of the text.
     """
 
-    __slots__ = ("__weakref__", "below", "needed", "pending", "state")
+    __slots__ = (
+        *("state", "min_left", "max_left", "unit"),
+        *("below", "needed", "__weakref__"),
+    )
 
     def __init__(self, pending: Pending, below: Frame | None) -> None:
-        self.pending, self.below, self.state = pending, below, pending.state
-        here = pending.state.needed + pending.min_left * pending.unit
+        self.state, self.min_left, self.max_left, self.unit = pending
+        self.below = below
+        here = self.state.needed + self.min_left * self.unit
         self.needed: int = here + (below.needed if below else 0)
 
 
@@ -51,15 +56,24 @@ class Pushdown(States):
             WeakValueDictionary()
         )
         self.start = State(self.first)
-        self.ground = Frame(Pending(self.dead, 0, FAR - 1, 0), None)
+        # A stack that is not known, and no bounds: what returns to it is a dead end.
+        self.ground = self.frame(Pending(self.dead, 0, FAR, 0), None)
+
+    def step(self, state: State, byte: int) -> tuple[State | None, int]:
+        """Return the state after one byte, None where it is illegal, and its ticks.
+
+        A tick is that a body on the ground begins again (`ground`).
+        """
+        for dfa, frame in self._levels(state):
+            move = self.moves(dfa).get(byte)
+            if move is not None and (not move.again or (frame and frame.max_left)):
+                ticks = int(move.again and frame is self.ground)
+                return self._after(move, frame), ticks
+        return None, 0
 
     def next(self, state: State, byte: int) -> State | None:
         """Return the state after one byte, None where it is illegal."""
-        for dfa, frame in self._levels(state):
-            move = self.moves(dfa).get(byte)
-            if move is not None and self._allows(move, frame):
-                return self._after(move, frame)
-        return None
+        return self.step(state, byte)[0]
 
     def may_end(self, state: State) -> bool:
         """Return whether the text is complete: every call that is not over may end."""
@@ -71,7 +85,7 @@ class Pushdown(States):
             byte
             for dfa, frame in self._levels(state)
             for byte, move in self.moves(dfa).items()
-            if self._allows(move, frame)
+            if not move.again or (frame and frame.max_left)
         )
 
     def loop(self, state: State) -> tuple[frozenset[int], bool]:
@@ -93,28 +107,18 @@ class Pushdown(States):
             state = state and self.next(state, byte)
         return state is not None and self.may_end(state)
 
-    def grounded(self, state: State) -> tuple[State, int]:
-        """Return the state with its stack on the ground, and what was counted there.
-
-        A state on the ground does not know what it returns to, nor a bound: it counts
-        how often the body of its repetition begins again.
-        """
-        above, frame = list[Pending](), state.frame
-        while frame is not None and frame.below is not None:
-            above.append(frame.pending)
-            frame = frame.below
-        if frame is None or frame is self.ground or frame.state is not self.dead:
-            return state, 0
-        stack: Frame | None = self.ground
-        for pending in reversed(above):
-            stack = self.frame(pending, stack)
-        return State(state.dfa, stack), 1
-
-    def knows(self, state: State) -> bool:
-        """Return whether a state is one of this machine, and not the dead one."""
-        dfa, frame = state
-        known = isinstance(dfa, DFAState) and self._known.get(dfa.positions) is dfa
-        return known and dfa is not self.dead and isinstance(frame, Frame | None)
+    def check(self, state: State) -> None:
+        """Raise GrammarError for what is not a state of this machine."""
+        if not (
+            isinstance(state, State)
+            and isinstance(state.dfa, DFAState)
+            and isinstance(state.frame, Frame | None)
+            and self._known.get(state.dfa.positions) is state.dfa is not self.dead
+        ):
+            raise GrammarError(
+                f"{state!r:.80} is not a state of this grammar: use what start() and "
+                "advance() return"
+            )
 
     def least(self, state: State) -> int:
         """Return the number of bytes of the shortest completion."""
@@ -125,7 +129,7 @@ class Pushdown(States):
         text = bytearray()
         while self.least(state):
             dfa, frame = state
-            while not dfa.needed and frame and not frame.pending.min_left:
+            while not dfa.needed and frame and not frame.min_left:
                 dfa, frame = frame.state, frame.below
             byte = self.nearest(dfa, again=not dfa.needed)
             text.append(byte)
@@ -150,20 +154,15 @@ class Pushdown(States):
         """Yield a state and, as long as the rule above may end, what it returns to."""
         yield state
         dfa, frame = state
-        while frame is not None and dfa.final and not frame.pending.min_left:
+        while frame is not None and dfa.final and not frame.min_left:
             dfa, frame = frame.state, frame.below
             yield State(dfa, frame)
-
-    def _allows(self, move: Move, frame: Frame | None) -> bool:
-        """Return whether the bound of a repetition lets its body begin again."""
-        return not move.again or (frame is not None and frame.pending.max_left > 0)
 
     def _after(self, move: Move, frame: Frame | None) -> State:
         """Return the state after a move: the one step of the stack machine."""
         if move.again and frame is not None:
-            call = frame.pending
-            left = fewer(call.min_left), fewer(call.max_left)
-            frame = self.frame(Pending(call.state, *left, call.unit), frame.below)
+            left = fewer(frame.min_left), fewer(frame.max_left)
+            frame = self.frame(Pending(frame.state, *left, frame.unit), frame.below)
         for pending in move.calls:
             frame = self.frame(pending, frame)
         return State(move.target, frame)

@@ -14,7 +14,7 @@ A DFA state holds all that it means, so one that somebody kept stays what it was
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import count
+from dataclasses import dataclass
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
@@ -53,22 +53,18 @@ def fewer(count: int) -> int:
     return count - 1 if 0 < count < FAR else count
 
 
+@dataclass(eq=False, slots=True, weakref_slot=True)
 class DFAState:
     """A set of NFA positions as one state of a deterministic automaton.
 
-    `final` says whether its rule may end here, `needed` is the fewest bytes to that, and
-    `number` tells states apart in words.
+    `final` says whether its rule may end here, `needed` is the fewest bytes to that.
     `moves` are those of each legal byte, None before they are made (`States.moves`).
     """
 
-    __slots__ = ("__weakref__", "final", "moves", "needed", "number", "positions")
-
-    def __init__(
-        self, number: int, positions: frozenset[Position], final: bool, needed: int
-    ) -> None:
-        self.number, self.positions = number, positions
-        self.final, self.needed = final, needed
-        self.moves: dict[int, Move] | None = None
+    positions: frozenset[Position]
+    final: bool
+    needed: int
+    moves: dict[int, Move] | None = None
 
 
 class Pending(NamedTuple):
@@ -108,7 +104,6 @@ class States:
         self._known: WeakValueDictionary[frozenset[Position], DFAState] = (
             WeakValueDictionary()
         )
-        self._numbers = count()
         self._rows: list[DFAState] = []  # the states whose moves are made
         self._starts: dict[Name, DFAState] = {}
         self.dead = self._state(())
@@ -257,7 +252,7 @@ class States:
             is_end = self.network.is_end
             final = any(node in is_end and not back for node, back in closure)
             needed = min(map(self._needed, closure), default=FAR)
-            state = DFAState(next(self._numbers), closure, final, needed)
+            state = DFAState(closure, final, needed)
             self._known[closure] = state
         return state
 

@@ -56,13 +56,10 @@ class _Steps:
 
     def __init__(self, machine: Pushdown, start: State) -> None:
         self.machine = machine
-        self.states = [State(machine.dead)]
-        self._numbers: dict[State, int] = {}
-        self._grounded = start.frame is machine.ground
+        self.states = [State(machine.dead), start]
+        self._numbers: dict[State | None, int] = {None: 0, start: 1}
         self._after = np.full((8, 256), -1, np.int64)  # -1 until it is asked for
-        self._ticked = np.zeros((8, 256), np.int64)
-        self.exits = np.zeros(8, np.bool_)
-        self._add(start)
+        self._ticks = np.zeros((8, 256), np.int64)
 
     def read(self, live: _Live, data: npt.NDArray[np.uint8]) -> _Live:
         """Return what is still alive after a byte each (N,)."""
@@ -74,29 +71,28 @@ class _Steps:
             for pair in np.flatnonzero(pairs).tolist():
                 self.one(*divmod(pair, 256))
             after = self._after[number, data]
-        ticks = ticks + self._ticked[number, data]
+        ticks = ticks + self._ticks[number, data]
         alive = np.flatnonzero(after)
         return _Live(node[alive], after[alive], ticks[alive])
 
     def one(self, number: int, byte: int) -> tuple[int, int]:
         """Return the state after one byte, 0 where it is illegal, and the ticks."""
-        state, ticks = self.machine.next(self.states[number], byte), 0
-        if state is not None and self._grounded:
-            state, ticks = self.machine.grounded(state)
-        after = 0 if state is None else self._numbers.get(state) or self._add(state)
-        self._after[number, byte], self._ticked[number, byte] = after, ticks
+        state, ticks = self.machine.step(self.states[number], byte)
+        after = self._numbers.setdefault(state, len(self.states))
+        if state is not None and after == len(self.states):
+            self.states.append(state)
+            if after == len(self._after):
+                unknown = np.full_like(self._after, -1)
+                self._after = np.concatenate((self._after, unknown))
+                self._ticks = np.concatenate((self._ticks, np.zeros_like(unknown)))
+        self._after[number, byte], self._ticks[number, byte] = after, ticks
         return after, ticks
 
-    def _add(self, state: State) -> int:
-        number = self._numbers[state] = len(self.states)
-        self.states.append(state)
-        if number == len(self.exits):
-            unknown, zeros = np.full_like(self._after, -1), np.zeros_like(self._ticked)
-            self._after = np.concatenate((self._after, unknown))
-            self._ticked = np.concatenate((self._ticked, zeros))
-            self.exits = np.concatenate((self.exits, np.zeros_like(self.exits)))
-        self.exits[number] = state.frame is self.machine.ground and state.dfa.final
-        return number
+    def exits(self, live: _Live) -> Ints:
+        """Return which of some nodes (N,) may leave to the stack that is not known."""
+        ground = self.machine.ground
+        leaves = [frame is ground and dfa.final for dfa, frame in self.states]
+        return np.flatnonzero(np.array(leaves)[live.number])
 
 
 class _Loop(NamedTuple):
@@ -138,15 +134,11 @@ class Vocabulary:
         nodes (N,): the prefixes that have been read already, by default the empty one.
         """
         steps = _Steps(machine, state)
-        legal = machine.legal_bytes(state)
-        if nodes is None:
-            live = self._walk(steps, state, legal)
-        else:
-            live = self._from(steps, nodes, legal)
+        live = self._live(steps, state) if nodes is None else self._from(steps, nodes)
         place, token = _spread(
             self._first_token[live.node], self._n_tokens[live.node]
         )  # (N,)
-        leaves = np.flatnonzero(steps.exits[live.number])  # (M,)
+        leaves = steps.exits(live)  # (M,)
         return Found(
             self._tokens[token],
             live.number[place],
@@ -156,20 +148,22 @@ class Vocabulary:
             steps.states,
         )
 
-    def _walk(self, steps: _Steps, state: State, legal: frozenset[int]) -> _Live:
+    def _live(self, steps: _Steps, state: State) -> _Live:
         """Return the prefixes that are alive, in the way that is quickest."""
+        legal = steps.machine.legal_bytes(state)
         if len(legal) <= FEW and (live := self._one_by_one(steps, legal)):
             return live
         loop, tick = steps.machine.loop(state)
         if len(loop) < MOST:
-            return self._from(steps, np.zeros(1, np.int64), legal)
+            return self._from(steps, np.zeros(1, np.int64))
         inside, border = self._loop_of(loop)
         first = _Live(inside, np.ones_like(inside), self._depth[inside] * tick)
         before = (self._depth[border] - 1) * tick
         return self._levels(steps, first, _Live(border, np.ones_like(border), before))
 
-    def _from(self, steps: _Steps, node: Ints, legal: frozenset[int]) -> _Live:
+    def _from(self, steps: _Steps, node: Ints) -> _Live:
         """Return what is alive of the prefixes that go on from some, in state 1."""
+        legal = steps.machine.legal_bytes(steps.states[1])
         first = _Live(node, np.ones_like(node), np.zeros_like(node))
         if len(legal) > FEW or len(node) < MANY:
             return self._levels(steps, first, self._below(first))

@@ -127,11 +127,12 @@ def test_no_invalid_instance_of_a_random_schema_is_accepted(
 
 
 class Dice:
-    """An engine and its session, with random logits: it prefers nothing."""
+    """An engine and its session: its logits are random, it wants nothing."""
+
+    tokenizer = SimpleNamespace(eos_ids=frozenset(VOCABULARY.eos_ids))
 
     def __init__(self, seed: int, n_free: int) -> None:
         self.random, self.n_free, self.length = random.Random(seed), n_free, 0
-        self.tokenizer = SimpleNamespace(eos_ids=frozenset(VOCABULARY.eos_ids))
 
     def last(self, n: int) -> list[int]:
         return []
@@ -162,11 +163,9 @@ def test_what_random_choices_under_the_mask_write_is_valid_within_any_budget(
 ) -> None:
     try:
         made = grammar.compile(schema, VOCABULARY)
-        session: Any = Dice(seed, 500)
+        lm: Any = Dice(seed, 500)
         sampler: Any = First()
-        choices = choose_tokens(
-            session, session, session.logits(), sampler, budget, made
-        )
+        choices = choose_tokens(lm, lm, lm.logits(), sampler, budget, made)
         ids = [choice.token_id for choice in choices]
     except GrammarError:  # refused, without any text, or longer than the budget
         assume(False)
