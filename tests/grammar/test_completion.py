@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -208,11 +210,12 @@ def test_a_few_rules_may_ask_for_more_text_than_anybody_will_write() -> None:
 
 
 class Moody:
-    """A session whose model has a random opinion at every position."""
+    """An engine and its session, with a random opinion at every position."""
 
     def __init__(self, seed: int, size: int) -> None:
         self.random, self.size = np.random.default_rng(seed), size
-        self.eos_ids, self.length, self.room = frozenset({EOS}), 1, 10_000
+        self.tokenizer = SimpleNamespace(eos_ids=frozenset({EOS}))
+        self.length, self.n_free = 1, 10_000
 
     def logits(self) -> np.ndarray:
         logits = 3 * self.random.standard_normal(self.size).astype(np.float32)
@@ -222,7 +225,7 @@ class Moody:
     def last(self, n: int) -> list[int]:
         return []
 
-    def extend(self, ids: list[int]) -> np.ndarray:
+    def decode(self, session: Any, token_id: int) -> np.ndarray:
         return self.logits()
 
 
@@ -241,9 +244,9 @@ def test_within_any_budget_a_text_of_recursive_rules_parses(
     rules = Rules(listed, json_rules().rules)
     grammar = TokenGrammar(rules, Vocabulary(tokenizer))
     budget = len(grammar.finish(grammar.start())) + more
-    session = Moody(seed, tokenizer.vocab_size)
+    lm: Any = Moody(seed, tokenizer.vocab_size)
     sampler = Sampler(temperature=2.0, seed=seed)
-    steps = choose_tokens(session, session.logits(), sampler, budget, grammar)  # type: ignore[arg-type]
+    steps = choose_tokens(lm, lm, lm.logits(), sampler, budget, grammar)
     ids = [choice.token_id for choice in steps]
     assert len(ids) <= budget
     text = tokenizer.text(ids).decode()

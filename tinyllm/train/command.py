@@ -16,7 +16,6 @@ from typing import TextIO
 
 from tinyllm.atomic_file import whole_file, writable
 from tinyllm.errors import UsageError
-from tinyllm.formats.hf_folder import save_folder
 from tinyllm.progress import Progress
 from tinyllm.text.bpe import BPE
 from tinyllm.train import corpus
@@ -166,6 +165,8 @@ def _publish(
     """
     with whole_file(folder / "README.md") as file:
         file.write(text.encode())
+    from tinyllm.formats.hf_folder import save_folder  # a file format: not the course
+
     save_folder(folder, recipe.config, weights, tokenizer, "F16")
 
 

@@ -198,10 +198,10 @@ def account(trace: Trace, step: int) -> str:
         forced = "the end was forced" if call.forced else "not forced"
         kept = f"mass kept {call.mass_kept:.2f}"
         lines[-1] = f"      legal minimum {call.legal_min}, {kept}, {forced}"
-    lines += ["tool: none, the call does not parse"]
+    lines.append("tool: none, the call does not parse")
     if record.tool is not None:
-        args = protocol.one_line_json(record.args)
-        lines[-1] = f"tool: {seen(record.tool)}, arguments {seen(args)}"
+        args = seen(protocol.one_line_json(record.args))
+        lines[-1] = f"tool: {seen(record.tool)}, arguments {args}"
     what, result = "result", record.observation
     if record.answer is not None:
         what, result = "answer", record.answer
@@ -321,9 +321,7 @@ class _Viewer:
             at, 0, last, readout=False, continuous_update=False,
             style={"description_width": "19em"}, layout={"width": "720px"},
         )  # fmt: skip
-        self.play = widgets.Play(
-            value=at, min=0, max=last, interval=PACE, show_repeat=False
-        )
+        self.play = widgets.Play(at, max=last, interval=PACE, show_repeat=False)
         self.link = widgets.jslink((self.play, "value"), (self.slider, "value"))
         self.back = self._button("previous step", -1)
         self.on = self._button("next step", 1)
@@ -335,8 +333,8 @@ class _Viewer:
     def box(self) -> widgets.VBox:
         """Everything, one below the other."""
         buttons = widgets.HBox([self.play, self.back, self.on])
-        parts = [self.slider, buttons, self.lines, self.picture, self.words]
-        return widgets.VBox(parts)
+        below = [buttons, self.lines, self.picture, self.words]
+        return widgets.VBox([self.slider, *below])
 
     def _button(self, name: str, way: int) -> widgets.Button:
         button = widgets.Button(description=name)

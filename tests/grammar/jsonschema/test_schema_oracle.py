@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -126,11 +127,12 @@ def test_no_invalid_instance_of_a_random_schema_is_accepted(
 
 
 class Dice:
-    """A session whose logits are random: it wants nothing in particular."""
+    """An engine and its session: its logits are random, it wants nothing."""
 
-    def __init__(self, seed: int, room: int) -> None:
-        self.random, self.room, self.length = random.Random(seed), room, 0
-        self.eos_ids = frozenset(VOCABULARY.eos_ids)
+    tokenizer = SimpleNamespace(eos_ids=frozenset(VOCABULARY.eos_ids))
+
+    def __init__(self, seed: int, n_free: int) -> None:
+        self.random, self.n_free, self.length = random.Random(seed), n_free, 0
 
     def last(self, n: int) -> list[int]:
         return []
@@ -139,9 +141,9 @@ class Dice:
         drawn = [self.random.random() for _ in range(VOCABULARY.size)]
         return np.array(drawn, np.float32)
 
-    def extend(self, token_ids: list[int]) -> Any:
-        self.length += len(token_ids)
-        self.room -= len(token_ids)
+    def decode(self, session: Any, token_id: int) -> Any:
+        self.length += 1
+        self.n_free -= 1
         return self.logits()
 
 
@@ -161,9 +163,9 @@ def test_what_random_choices_under_the_mask_write_is_valid_within_any_budget(
 ) -> None:
     try:
         made = grammar.compile(schema, VOCABULARY)
-        session: Any = Dice(seed, 500)
+        lm: Any = Dice(seed, 500)
         sampler: Any = First()
-        choices = choose_tokens(session, session.logits(), sampler, budget, made)
+        choices = choose_tokens(lm, lm, lm.logits(), sampler, budget, made)
         ids = [choice.token_id for choice in choices]
     except GrammarError:  # refused, without any text, or longer than the budget
         assume(False)
