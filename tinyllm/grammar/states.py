@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
-from tinyllm.grammar.expression import FAR, CallEdge, Name, Rules
+from tinyllm.grammar.expression import FAR, Name, Rules
 from tinyllm.grammar.network import Network
 
 MAX_ROWS = 4096  # DFA states whose moves are kept
@@ -34,18 +34,14 @@ class Return(NamedTuple):
     min_left: int
     max_left: int
 
-    @classmethod
-    def of(cls, call: CallEdge) -> Return:
-        """Return that of a call whose rule is being read for the first time."""
-        return cls(call.rule, call.to, fewer(call.min), fewer(call.max))
-
     def again(self) -> Return:
         """Return the same when the rule is read once more."""
         return Return(self.rule, self.to, fewer(self.min_left), fewer(self.max_left))
 
 
 Position = tuple[int, tuple[Return, ...]]  # a node, and the calls inlined around it
-Effect = tuple[CallEdge | None, Position]  # what a byte does: begin a call or none
+Callee = tuple[Name, int, int]  # a rule to read, and how often at least and at most
+Effect = tuple[Callee | None, Position]  # what a byte does: begin a call or none
 
 
 def fewer(count: int) -> int:
@@ -140,13 +136,14 @@ class States:
             for allowed, to in network.edges[node]:
                 for byte in allowed:
                     effects.setdefault(byte, []).append((None, (to, back)))
-            for call in network.calls[node]:
-                for byte in network.first[call.rule]:
-                    effects.setdefault(byte, []).append((call, (call.to, back)))
+            for rule, to, least, most in network.calls[node]:
+                for byte in network.first[rule]:
+                    effect = (rule, least, most), (to, back)
+                    effects.setdefault(byte, []).append(effect)
         known: dict[object, Move | None] = {}
         moves = {}
-        for byte, effect in effects.items():
-            move = self._move(byte, effect, known)
+        for byte, found in effects.items():
+            move = self._move(byte, found, known)
             if move is not None:
                 moves[byte] = move
         for body in {network.restart.get(n) for n, back in state.positions if not back}:
@@ -161,44 +158,33 @@ class States:
         self, byte: int, effects: list[Effect], known: dict[object, Move | None]
     ) -> Move | None:
         """Return the move of a byte with these effects, None where none leads on."""
-        callees = {call and (call.rule, call.min, call.max) for call, _ in effects}
+        callees = {callee for callee, _ in effects}
         inlined = [len(back) for _, (_, back) in effects if back]
-        if len(callees) > 1 and (
-            max(inlined, default=0) >= MAX_OPEN or len(inlined) > MAX_ALIKE
-        ):
-            # Narrower than the grammar, never wider.
+        deep = max(inlined, default=0) >= MAX_OPEN or len(inlined) > MAX_ALIKE
+        if len(callees) > 1 and deep:  # narrower than the grammar, never wider
             callees = {min(callees, key=lambda callee: str(callee or ""))}
-            effects = [
-                (call, position)
-                for call, position in effects
-                if (call and (call.rule, call.min, call.max)) in callees
-            ]
-        if len(callees) > 1:
-            return self._to(self._inlined(byte, effects))
-        call = effects[0][0]
-        inner = self._start_moves(call.rule).get(byte) if call else None
-        key = (inner, *effects)
+            effects = [effect for effect in effects if effect[0] in callees]
+        alike = len(callees) > 1
+        callee = None if alike else effects[0][0]
+        inner = self._start_moves(callee[0]).get(byte) if callee else None
+        key = (byte if alike else inner, *effects)
         if key not in known:
-            after = [position for _, position in effects]
-            known[key] = self._called(call, inner, after) if call else self._to(after)
+            places = self._inlined(byte, effects) if alike else [p for _, p in effects]
+            known[key] = self._begin(callee, inner, self._state(places))
         return known[key]
 
-    def _to(self, positions: Iterable[Position]) -> Move | None:
-        target = self._state(positions)
-        return Move(target) if target.positions else None
-
-    def _called(
-        self, call: CallEdge, inner: Move | None, after: list[Position]
+    def _begin(
+        self, callee: Callee | None, inner: Move | None, after: DFAState
     ) -> Move | None:
-        """Return the move that begins a call by a move inside it."""
-        back, unit = (
-            self._state(after),
-            self.network.needed[self.network.starts[call.rule]],
-        )
-        if inner is None or not back.positions:
+        """Return the move to a state, or by a move inside a call that returns to it."""
+        if callee is None or not after.positions:
+            return Move(after) if after.positions else None
+        if inner is None:
             return None
-        begun = Pending(back, fewer(call.min), fewer(call.max), unit)
-        return Move(inner.target, (begun, *inner.calls))
+        rule, least, most = callee
+        unit = self.network.needed[self.network.starts[rule]]
+        call = Pending(after, fewer(least), fewer(most), unit)
+        return Move(inner.target, (call, *inner.calls))
 
     def _start_moves(self, name: Name) -> dict[int, Move]:
         """Return the moves at the start of a rule; without recursion, however deep.
@@ -232,33 +218,32 @@ class States:
             if effect in seen:
                 continue
             seen.add(effect)
-            call, (to, back) = effect
-            if call is None:
+            callee, (to, back) = effect
+            if callee is None:
                 yield to, back
                 continue
-            inside = (Return.of(call), *back)
-            for node in network.entry[call.rule]:
+            rule, least, most = callee
+            inside = (Return(rule, to, fewer(least), fewer(most)), *back)
+            for node in network.entry[rule]:
                 for allowed, after in network.edges[node]:
                     work += [(None, (after, inside))] if byte in allowed else []
-                for inner in network.calls[node]:
-                    begins = byte in network.first[inner.rule]
-                    work += [(inner, (inner.to, inside))] if begins else []
+                for name, after, *bounds in network.calls[node]:
+                    if byte in network.first[name]:
+                        work.append(((name, bounds[0], bounds[1]), (after, inside)))
 
     def _state(self, positions: Iterable[Position]) -> DFAState:
         """Return the state for some positions and all that is free from them."""
         closure = self._closure(positions)
         state = self._known.get(closure)
         if state is None:
-            is_end = self.network.is_end
-            final = any(node in is_end and not back for node, back in closure)
-            needed = min(map(self._needed, closure), default=FAR)
+            final = any(n in self.network.is_end and not back for n, back in closure)
+            needed = min((self._needed(*place) for place in closure), default=FAR)
             state = DFAState(closure, final, needed)
             self._known[closure] = state
         return state
 
-    def _needed(self, position: Position) -> int:
+    def _needed(self, node: int, back: tuple[Return, ...]) -> int:
         """Return the fewest bytes from a position to the end of its own rule."""
-        node, back = position
         needed, starts = self.network.needed, self.network.starts
         return needed[node] + sum(
             needed[call.to] + call.min_left * needed[starts[call.rule]] for call in back

@@ -88,12 +88,6 @@ class _Steps:
         self._after[number, byte], self._ticks[number, byte] = after, ticks
         return after, ticks
 
-    def exits(self, live: _Live) -> Ints:
-        """Return which of some nodes (N,) may leave to the stack that is not known."""
-        ground = self.machine.ground
-        leaves = [frame is ground and dfa.final for dfa, frame in self.states]
-        return np.flatnonzero(np.array(leaves)[live.number])
-
 
 class _Loop(NamedTuple):
     """The prefixes of some bytes alone, and those one byte beyond."""
@@ -138,7 +132,8 @@ class Vocabulary:
         place, token = _spread(
             self._first_token[live.node], self._n_tokens[live.node]
         )  # (N,)
-        leaves = steps.exits(live)  # (M,)
+        may_leave = [f is machine.ground and dfa.final for dfa, f in steps.states]
+        leaves = np.flatnonzero(np.array(may_leave)[live.number])  # (M,)
         return Found(
             self._tokens[token],
             live.number[place],
