@@ -83,7 +83,7 @@ class Part(Protocol):
 
     @property
     def size(self) -> int:
-        """The number of automaton nodes it asks for."""
+        """Return the number of automaton nodes it asks for."""
 
     def add_to(self, graph: Graph, source: int, target: int) -> None:
         """Add edges so that paths from source to target spell exactly its texts."""
@@ -112,16 +112,16 @@ _ONE_BYTE = tuple(ByteSet(frozenset((byte,))) for byte in range(256))
 
 
 def literal(text: str | bytes) -> Expression:
-    """The expression that matches exactly `text` (a str in UTF-8).
+    """Return the expression that matches exactly `text` (a str in UTF-8).
 
-    literal("ab") is a sequence of two byte sets of one byte each.
+    literal("ab") is a concatenation of two byte sets of one byte each.
     """
     data = text.encode("utf-8") if isinstance(text, str) else text
     return Concatenation(tuple(_ONE_BYTE[byte] for byte in data))
 
 
 def optional(body: Expression) -> Expression:
-    """The body or the empty text."""
+    """Return the expression of the body or the empty text."""
     return Repetition(body, 0, 1)
 
 
@@ -214,11 +214,12 @@ def _chain(
         graph.free[source].append(target)
         return []
     stops = [source, *(graph.node() for _ in parts[1:]), target]
-    return list(zip(parts, stops, stops[1:], strict=False))
+    return list(zip(parts, stops, stops[1:], strict=False))  # part, source, target
 
 
 def _repeat(graph: Graph, node: Repetition, source: int, target: int) -> Work:
     n_copies = node.min if node.max is None else node.max
+    # One call serves any bounds; a few copies are quicker than a call.
     if n_copies > 1 and n_copies * (node.body.size + 1) > MAX_COPIED:
         number = graph.number(node.body)
         if number is not None:
@@ -235,12 +236,12 @@ def _copies(graph: Graph, node: Repetition, source: int, target: int) -> Work:
     n_copies = node.min if node.max is None else node.max
     for done in range(min(n_copies, MAX_SIZE + 1)):
         if done >= node.min:
-            graph.free[source].append(target)
+            graph.free[source].append(target)  # enough of them: it may end here
         following = graph.node()
         work.append((node.body, source, following))
         source = following
     if node.max is None:
-        hub = graph.node()
+        hub = graph.node()  # each further copy leads back to it
         graph.free[source].append(hub)
         work.append((node.body, hub, hub))
         source = hub

@@ -63,6 +63,7 @@ class Network:
         self._check_names()
         self._alphabet, self._alone = frozenset(alphabet), frozenset(alone)
         self._measure()
+        # A copied body may have counted parts of its own, so look again.
         while unclear := self._unclear():
             for source, call in unclear:
                 self._copy(source, call)
@@ -109,6 +110,7 @@ class Network:
             [(allowed & alphabet, to) for allowed, to in edges if allowed & alphabet]
             for edges in self.graph.edges
         ]
+        # By any bytes first; if bytes that are tokens reach as far, by these alone.
         self.cheap, self.needed = alphabet, self._distances(alphabet)
         lone = self._distances(self._alone)
         self.by_bytes = [n < FAR for n in lone] == [n < FAR for n in self.needed]
@@ -137,6 +139,7 @@ class Network:
                 for waited_for in (start, call.to):
                     calls[waited_for].append((node, max(call.min, 1), start, call.to))
         needed = [FAR] * len(before)
+        # Dijkstra from the ends back, so a node is final when it is first taken out.
         queue = [(0, end) for end in sorted(self.is_end)]
         while queue:
             distance, node = heapq.heappop(queue)
@@ -263,6 +266,7 @@ class Network:
         """
         found = [frozenset((self.starts[name],))]
         seen = set(found)
+        # The subset construction again, on raw nodes.
         for nodes in found:  # grows while it is walked
             effects: dict[int, set[tuple[object, int]]] = {}
             for node in self.reached(nodes):
