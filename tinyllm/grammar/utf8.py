@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from tinyllm.grammar.expression import Alternation, ByteSet, Concatenation, Expression
 
 Range = tuple[int, int]
-Path = tuple[frozenset[int], ...]  # a set of bytes for each place
+Spelling = tuple[frozenset[int], ...]  # a set of bytes for each place
 Digits = Sequence[int]
 MAX_CODE_POINT = 0x10FFFF
 ANY: tuple[Range, ...] = ((0, 0xD7FF), (0xE000, MAX_CODE_POINT))
@@ -32,7 +32,7 @@ def code_points(ranges: Iterable[Range]) -> Expression:
     return one_of(paths(ranges))
 
 
-def one_of(spellings: Iterable[Path]) -> Expression:
+def one_of(spellings: Iterable[Spelling]) -> Expression:
     """Return the expression that matches any one of the spellings."""
     options = [
         ByteSet(path[0]) if len(path) == 1 else Concatenation(tuple(map(ByteSet, path)))
@@ -43,13 +43,13 @@ def one_of(spellings: Iterable[Path]) -> Expression:
     return options[0] if len(options) == 1 else Alternation(tuple(options))
 
 
-def paths(ranges: Iterable[Range]) -> list[Path]:
+def paths(ranges: Iterable[Range]) -> list[Spelling]:
     """Return the UTF-8 spellings of one code point of `ranges`: paths of byte sets.
 
     The splitting is that of utf8-ranges (Russ Cox, RE2).
     """
     ascii_bytes: set[int] = set()
-    longer: list[Path] = []
+    longer: list[Spelling] = []
     for first, last in overlap(merge(ranges), ANY):
         for low, high in overlap([(first, last)], _BY_LENGTH):
             if high <= 0x7F:
@@ -95,7 +95,7 @@ def _encode(code_point: int) -> bytes:
     return chr(code_point).encode("utf-8")
 
 
-def split(low: Digits, high: Digits, least: int, most: int) -> list[Path]:
+def split(low: Digits, high: Digits, least: int, most: int) -> list[Spelling]:
     """Return the digit strings from `low` to `high`, of one length, as paths.
 
     Digits run from `least` to `most`, the first one excepted: 19 to 32 in base ten is
@@ -106,7 +106,7 @@ def split(low: Digits, high: Digits, least: int, most: int) -> list[Path]:
     if low[0] == high[0]:
         return _prefixed(low[0], low[0], split(low[1:], high[1:], least, most))
     lowest, highest = [least] * (len(low) - 1), [most] * (len(low) - 1)
-    first, last, ends = low[0], high[0], list[Path]()
+    first, last, ends = low[0], high[0], list[Spelling]()
     if list(low[1:]) != lowest:
         # the lowest first digit, with only some of the tails
         ends += _prefixed(first, first, split(low[1:], highest, least, most))
@@ -121,7 +121,7 @@ def split(low: Digits, high: Digits, least: int, most: int) -> list[Path]:
     return ends + _prefixed(first, last, split(lowest, highest, least, most))
 
 
-def _prefixed(first: int, last: int, tails: list[Path]) -> list[Path]:
+def _prefixed(first: int, last: int, tails: list[Spelling]) -> list[Spelling]:
     return [(_between(first, last), *tail) for tail in tails]
 
 

@@ -3,8 +3,8 @@
 Public: Vocabulary, Found.
 
 All tokens that are legal in a state are found at once: level by level, numpy arrays
-have every prefix that is still alive and the state it leads to. A prefix that dies takes
-all its tokens with it.
+have every prefix that is still alive and the state it leads to. A prefix that dies
+takes all its tokens with it.
 
 Before: pushdown.py. Next: mask.py keeps what is found.
 """

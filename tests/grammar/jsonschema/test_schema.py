@@ -480,8 +480,12 @@ def machine(schema: Any) -> Pushdown:
 def test_a_length_beside_a_pattern_has_a_limit_that_the_error_names() -> None:
     both = STRING | {"pattern": "^[a-z]+$"}
     assert machine(both | {"maxLength": 4_000}).accepts(b'"abc"')
-    with pytest.raises(GrammarError, match=r"#: a string with \^\[a-z.* 0 to 50000"):
+    with pytest.raises(
+        GrammarError, match=r"#: .* pattern \^\[a-z\]\+\$, maxLength 50000"
+    ):
         parse(both | {"maxLength": 50_000})
+    with pytest.raises(GrammarError, match=r"#: .* email, minLength 9000 needs"):
+        parse(STRING | {"format": "email", "minLength": 9_000})
 
 
 def test_large_unions_stay_within_their_bounds() -> None:

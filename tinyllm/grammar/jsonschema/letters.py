@@ -27,7 +27,7 @@ from tinyllm.grammar.expression import (
 )
 from tinyllm.grammar.jsonschema.automaton import DEAD, Automaton, Machine, explore
 from tinyllm.grammar.jsonschema.spelling import Trie, trie_of
-from tinyllm.grammar.utf8 import ANY, Path, Range, merge, overlap
+from tinyllm.grammar.utf8 import ANY, Range, Spelling, merge, overlap
 
 _START, _END = 0, 1
 _ANCHORS = ByteSet(frozenset((_START,))), ByteSet(frozenset((_END,)))
@@ -157,7 +157,7 @@ def _ends(automaton: Automaton, states: Iterable[int]) -> bool:
 
 
 def spelled(
-    machine: Machine, alphabet: Alphabet, paths: Callable[[list[Range]], list[Path]]
+    machine: Machine, alphabet: Alphabet, paths: Callable[[list[Range]], list[Spelling]]
 ) -> Machine:
     """Return the same words, each letter written in the bytes that `paths` gives it.
 

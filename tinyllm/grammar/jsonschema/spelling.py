@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tinyllm.grammar import utf8
-from tinyllm.grammar.utf8 import ANY, Path, Range, merge, overlap, split
+from tinyllm.grammar.utf8 import ANY, Range, Spelling, merge, overlap, split
 
 _SHORT = {8: "b", 9: "t", 10: "n", 12: "f", 13: "r", 34: '"', 47: "/", 92: "\\"}
 _RAW: tuple[Range, ...] = ((0x20, 0x21), (0x23, 0x5B), (0x5D, utf8.MAX_CODE_POINT))
@@ -23,7 +23,7 @@ _HEX = [frozenset((f"{digit:x}" + f"{digit:X}").encode()) for digit in range(16)
 _LOWER = [frozenset(f"{digit:x}".encode()) for digit in range(16)]
 
 
-def paths(ranges: Iterable[Range]) -> list[Path]:
+def paths(ranges: Iterable[Range]) -> list[Spelling]:
     """Return every spelling of one code point of `ranges`, as paths of byte sets."""
     wanted = list(overlap(merge(ranges), ANY))
     return [
@@ -38,7 +38,7 @@ def paths(ranges: Iterable[Range]) -> list[Path]:
     ]
 
 
-def canonical_paths(ranges: Iterable[Range]) -> list[Path]:
+def canonical_paths(ranges: Iterable[Range]) -> list[Spelling]:
     """Return the canonical spelling of each code point of `ranges`, as paths."""
     wanted = list(overlap(merge(ranges), ANY))
     short = {code: letter for code, letter in _SHORT.items() if letter != "/"}
@@ -51,12 +51,12 @@ def canonical_paths(ranges: Iterable[Range]) -> list[Path]:
     ]
 
 
-def _short(wanted: list[Range], letters: dict[int, str]) -> list[Path]:
+def _short(wanted: list[Range], letters: dict[int, str]) -> list[Spelling]:
     found = [c for code, c in letters.items() if any(overlap(wanted, [(code, code)]))]
     return [(_BACKSLASH, frozenset("".join(found).encode()))] if found else []
 
 
-def _hex(low: int, high: int, digits: list[frozenset[int]] = _HEX) -> list[Path]:
+def _hex(low: int, high: int, digits: list[frozenset[int]] = _HEX) -> list[Spelling]:
     """Return the escapes of the code units from `low` to `high`."""
     spelled = split(_digits(low), _digits(high), 0, 15)
     return [
@@ -73,7 +73,7 @@ def _digits(unit: int) -> list[int]:
     return [unit >> shift & 15 for shift in (12, 8, 4, 0)]
 
 
-def _pair(low: int, high: int) -> list[Path]:
+def _pair(low: int, high: int) -> list[Spelling]:
     """Return the pairs of surrogate escapes of the code points from `low` to `high`."""
     ends = [divmod(code - 0x10000, 0x400) for code in (low, high)]
     halves = split(ends[0], ends[1], 0, 0x3FF)
@@ -85,13 +85,13 @@ def _pair(low: int, high: int) -> list[Path]:
     ]
 
 
-def trie_of(groups: list[list[Path]]) -> Trie:
+def trie_of(groups: list[list[Spelling]]) -> Trie:
     """Return the trie of several groups of spellings; node 0 is its root."""
     root = frozenset((path, ~i) for i, group in enumerate(groups) for path in group)
     number, order = {root: 0}, [root]
     trie: Trie = []
     for node in order:  # grows while it is walked
-        rows: dict[frozenset[tuple[Path, int]], list[int]] = {}
+        rows: dict[frozenset[tuple[Spelling, int]], list[int]] = {}
         for byte in sorted({byte for path, _ in node for byte in path[0]}):
             tails = frozenset((path[1:], to) for path, to in node if byte in path[0])
             rows.setdefault(tails, []).append(byte)

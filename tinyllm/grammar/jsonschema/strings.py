@@ -25,9 +25,9 @@ from tinyllm.grammar.expression import (
 )
 from tinyllm.grammar.jsonschema import letters, spelling
 from tinyllm.grammar.jsonschema.automaton import Machine, product
-from tinyllm.grammar.jsonschema.formats import INEXACT
+from tinyllm.grammar.jsonschema.formats import FORMATS, INEXACT
 from tinyllm.grammar.jsonschema.letters import Alphabet
-from tinyllm.grammar.utf8 import ANY, Path, Range, one_of
+from tinyllm.grammar.utf8 import ANY, Range, Spelling, one_of
 
 _CANONICAL = one_of(spelling.canonical_paths(ANY))
 MAX_PATTERNS = 5  # that one string must match or not: their product doubles with each
@@ -100,7 +100,7 @@ class Strings:
         return self._spelled(spelling.canonical_paths, _CANONICAL)
 
     def _spelled(
-        self, paths: Callable[[list[Range]], list[Path]], any_character: Expression
+        self, paths: Callable[[list[Range]], list[Spelling]], any_character: Expression
     ) -> Expression:
         if self.values is not None:
             return _constants(self.values)
@@ -123,11 +123,17 @@ class Strings:
         words = tuple(letters.word(text, alphabet) for text in sorted(self.excluded))
         none += [Alternation(words)] if words else []
         lengths = Repetition(alphabet.any, self.min_length, self.max_length)
-        cause = "a string with " + (", ".join(self._patterns()) or "given values")[:80]
-        if self.min_length or self.max_length:
-            high = self.max_length or "any number"
-            cause += f" and {self.min_length} to {high} characters"
+        cause = f"a string with {self._described()}"
         return product([lengths, *every], none, cause)
+
+    def _described(self) -> str:
+        """Return the fields in the words of a schema."""
+        formats = {pattern: f"format {name}" for name, pattern in FORMATS.items()}
+        said = [formats.get(p, f"pattern {p[:60]}") for p in self._patterns()]
+        said += ["excluded values"] if self.excluded else []
+        said += [f"minLength {self.min_length}"] if self.min_length else []
+        said += [f"maxLength {self.max_length}"] if self.max_length is not None else []
+        return ", ".join(said)
 
     def _of(self, values: Iterable[str]) -> list[str]:
         """Return those of some values that fulfil every field but `values`."""
