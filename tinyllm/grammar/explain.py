@@ -2,7 +2,7 @@
 
 Public: Explanation, explain, explain_empty, written.
 
-Before: completion.py. Next: json_text.py has the texts of JSON values.
+Before this: `completion`. Next: `json_text`.
 """
 
 from __future__ import annotations

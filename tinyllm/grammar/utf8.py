@@ -6,7 +6,7 @@ MAX_CODE_POINT.
 A set is a list of ranges (first, last), both ends included. Surrogates are never part
 of a set, since well-formed UTF-8 (RFC 3629) cannot hold them.
 
-Before: expression.py. Next: regex.py reads patterns.
+Before this: `expression`. Next: `regex`.
 """
 
 from __future__ import annotations
