@@ -5,6 +5,8 @@ Public: Completion.
 The shortest text in bytes, spelled in the fewest tokens, is one way to the end. A
 search over states, token by token, finds whether there is a shorter one. Nothing is
 worked out before somebody asks.
+
+Before this: `mask`. Next: `explain`.
 """
 
 from __future__ import annotations
@@ -40,9 +42,9 @@ class Completion:
         self._all_alone = vocabulary.alphabet == vocabulary.alone
 
     def tokens(self, state: State) -> tuple[int, ...] | None:
-        """The ids of the shortest completion, () for a complete text, None for none.
+        """Return the ids of the shortest completion, None if there is none.
 
-        GrammarError if it has more than `MAX_TEXT` bytes.
+        () for a complete text. GrammarError for more than `MAX_TEXT` bytes.
         """
         if state not in self._known:
             spelled = self._spelled(state) if self.by_bytes else None
@@ -57,7 +59,7 @@ class Completion:
         return self._known[state]
 
     def within(self, state: State, n: int) -> bool:
-        """Whether n more tokens are enough: looks no further than it must."""
+        """Return whether n more tokens are enough, and look no further than needed."""
         if self.by_bytes and state not in self._known:
             least = self._machine.least(state)
             if least <= n:
@@ -86,7 +88,7 @@ class Completion:
             self._known.setdefault(state, ids[n:] if ids else ())
 
     def _spelled(self, state: State) -> tuple[int, ...] | None:
-        """The shortest text from a state to the end, in the fewest tokens.
+        """Return the shortest text from a state to the end, in the fewest tokens.
 
         None for more than MAX_TEXT bytes.
         """
@@ -109,7 +111,7 @@ class Completion:
     def _search(
         self, state: State, spelled: tuple[int, ...] | None
     ) -> tuple[int, ...] | None:
-        """The shortest way by breadth-first search, `spelled` if none is shorter."""
+        """Return the shortest way of a breadth-first search, else `spelled`."""
         before: dict[State, tuple[State, int] | None] = {state: None}
         queue, looked_at = deque([(state, 0)]), 0
         while queue:
@@ -128,7 +130,7 @@ class Completion:
         return spelled
 
     def _edges(self, state: State) -> list[tuple[int, State, int]]:
-        """Each state one token away, one such token, and how many there are."""
+        """Return one token to each state one token away, and how many there are."""
         found = self._vocabulary.walk(self._machine, state)
         numbers, first, counts = np.unique(
             found.number, return_index=True, return_counts=True
@@ -147,7 +149,7 @@ class Completion:
 def _way(
     before: dict[State, tuple[State, int] | None], state: State
 ) -> tuple[int, ...]:
-    """The tokens by which a search came to a state."""
+    """Return the tokens by which a search came to a state."""
     ids: list[int] = []
     while (step := before[state]) is not None:
         state, token = step

@@ -1,6 +1,8 @@
 """Why a token is illegal, and why a grammar has no text, in the words of a byte.
 
 Public: Explanation, explain, explain_empty, written.
+
+Before this: `completion`. Next: `json_text`.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ class Explanation:
 def explain(
     machine: Pushdown, vocabulary: Vocabulary, state: State, token_id: int, live: bool
 ) -> Explanation:
-    """Why a token is legal or not in a state.
+    """Return why a token is legal or not in a state.
 
     live: whether tokens can complete the text after it, where its bytes are legal.
     """
@@ -70,7 +72,7 @@ def explain(
 def _silent(
     machine: Pushdown, vocabulary: Vocabulary, state: State, token_id: int
 ) -> Explanation:
-    """The verdict on a token without bytes of its own."""
+    """Return the verdict on a token without bytes of its own."""
     if token_id not in vocabulary.eos_ids:
         return Explanation(token_id, b"", False, "it stands for no text")
     if machine.may_end(state):
@@ -81,7 +83,8 @@ def _silent(
 
 
 def written(data: Iterable[int]) -> str:
-    """Bytes in words, neighbours as a range: '"', '0' to '9', byte 80 to BF."""
+    """Return bytes in words, neighbours as a range: '0' to '9', byte 80 to BF."""
+    # Neighbours keep their distance to their index.
     runs = groupby(enumerate(sorted(data)), key=lambda pair: pair[1] - pair[0])
     parts = []
     for _, run in runs:
@@ -104,7 +107,7 @@ def _one(byte: int) -> str:
 
 
 def explain_empty(rules: Rules, vocabulary: Vocabulary) -> str:
-    """The words of the error for a grammar that this vocabulary cannot spell.
+    """Return the error's words for a grammar that this vocabulary cannot spell.
 
     Of several bytes that are missing, the one that a text with few of them needs first.
     """
@@ -121,7 +124,7 @@ def explain_empty(rules: Rules, vocabulary: Vocabulary) -> str:
 
 
 def _missing(rules: Rules, there: frozenset[int]) -> int | None:
-    """The first byte that is not there of a text that lacks few, None if none does.
+    """Return the first missing byte of a text that lacks few, None if none does.
 
     All others are added, and taken out again one by one where there is a text without.
     """

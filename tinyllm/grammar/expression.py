@@ -6,7 +6,9 @@ literal, optional, EMPTY_TEXT, NOTHING, Graph, CallEdge, extend, graph_of.
 Five immutable kinds of node over bytes are enough for every grammar of the course; a
 `Part` is an automaton that was made elsewhere (jsonschema/). Thompson's construction
 (Communications of the ACM 11(6), 1968) turns a tree into a graph whose edges carry byte
-sets or nothing, or call a rule. Read this first; network.py joins the graphs of rules.
+sets or nothing, or call a rule.
+
+Next: `utf8`.
 """
 
 from __future__ import annotations
@@ -18,12 +20,8 @@ from typing import NamedTuple, Protocol
 from tinyllm.errors import GrammarError
 
 MAX_SIZE = 100_000  # automaton nodes
-MAX_COPIED = 64  # graph nodes: a smaller repetition is copied even if it can be counted
+MAX_COPIED = 32  # times: so often a set of bytes is copied, where others are counted
 FAR = 1 << 1000  # a bound without limit; the distance to an end that is never reached
-
-
-def _set_size(node: Expression, size: int) -> None:
-    object.__setattr__(node, "size", 1 + size)
 
 
 @dataclass(frozen=True)
@@ -31,7 +29,6 @@ class ByteSet:
     """One byte out of `allowed`; the empty set matches nothing."""
 
     allowed: frozenset[int]
-    size: int = field(default=1, init=False, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -39,10 +36,6 @@ class Concatenation:
     """Every part, one after the other; no parts match the empty text."""
 
     parts: tuple[Expression, ...]
-    size: int = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        _set_size(self, sum(part.size for part in self.parts))
 
 
 @dataclass(frozen=True)
@@ -50,10 +43,6 @@ class Alternation:
     """Any one of the options; no options match nothing."""
 
     options: tuple[Expression, ...]
-    size: int = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        _set_size(self, sum(option.size for option in self.options))
 
 
 @dataclass(frozen=True)
@@ -63,11 +52,6 @@ class Repetition:
     body: Expression
     min: int = 0
     max: int | None = None
-    size: int = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        copies = self.min + 1 if self.max is None else self.max
-        _set_size(self, copies * (self.body.size + 1))
 
 
 @dataclass(frozen=True)
@@ -75,15 +59,10 @@ class Call:
     """A text of a rule of the grammar, by its name: rules may call each other."""
 
     rule: str
-    size: int = field(default=1, init=False, repr=False, compare=False)
 
 
 class Part(Protocol):
     """A part of a tree that adds itself to a graph: an automaton made elsewhere."""
-
-    @property
-    def size(self) -> int:
-        """The number of automaton nodes it asks for."""
 
     def add_to(self, graph: Graph, source: int, target: int) -> None:
         """Add edges so that paths from source to target spell exactly its texts."""
@@ -112,16 +91,16 @@ _ONE_BYTE = tuple(ByteSet(frozenset((byte,))) for byte in range(256))
 
 
 def literal(text: str | bytes) -> Expression:
-    """The expression that matches exactly `text` (a str in UTF-8).
+    """Return the expression that matches exactly `text` (a str in UTF-8).
 
-    literal("ab") is a sequence of two byte sets of one byte each.
+    literal("ab") is a concatenation of two byte sets of one byte each.
     """
     data = text.encode("utf-8") if isinstance(text, str) else text
     return Concatenation(tuple(_ONE_BYTE[byte] for byte in data))
 
 
 def optional(body: Expression) -> Expression:
-    """The body or the empty text."""
+    """Return the expression of the body or the empty text."""
     return Repetition(body, 0, 1)
 
 
@@ -214,12 +193,13 @@ def _chain(
         graph.free[source].append(target)
         return []
     stops = [source, *(graph.node() for _ in parts[1:]), target]
-    return list(zip(parts, stops, stops[1:], strict=False))
+    return list(zip(parts, stops, stops[1:], strict=False))  # part, source, target
 
 
 def _repeat(graph: Graph, node: Repetition, source: int, target: int) -> Work:
     n_copies = node.min if node.max is None else node.max
-    if n_copies > 1 and n_copies * (node.body.size + 1) > MAX_COPIED:
+    # One call serves any bounds; a few copies of one node are quicker than a call.
+    if n_copies > (MAX_COPIED if isinstance(node.body, ByteSet) else 1):
         number = graph.number(node.body)
         if number is not None:
             limit = FAR if node.max is None else node.max
@@ -235,12 +215,12 @@ def _copies(graph: Graph, node: Repetition, source: int, target: int) -> Work:
     n_copies = node.min if node.max is None else node.max
     for done in range(min(n_copies, MAX_SIZE + 1)):
         if done >= node.min:
-            graph.free[source].append(target)
+            graph.free[source].append(target)  # enough of them: it may end here
         following = graph.node()
         work.append((node.body, source, following))
         source = following
     if node.max is None:
-        hub = graph.node()
+        hub = graph.node()  # each further copy leads back to it
         graph.free[source].append(hub)
         work.append((node.body, hub, hub))
         source = hub

@@ -4,6 +4,8 @@ Public: TokenGrammar.
 
 The language lives on bytes, sampling on tokens. A state is an immutable value, so undo,
 fork and rewind cost nothing: keep the old one.
+
+Before this: `vocabulary`. Next: `completion`.
 """
 
 from __future__ import annotations
@@ -66,21 +68,21 @@ class TokenGrammar:
             raise GrammarError(explain_empty(rules, vocabulary))
 
     def start(self) -> State:
-        """The state before any token."""
+        """Return the state before any token."""
         return self.machine.start
 
     def mask(self, state: State) -> Mask:
-        """The legal ids as a read-only bool array (V,), remembered for the state."""
+        """Return the legal ids as a read-only bool array (V,); a few are remembered."""
         return self._row(state).mask
 
     def legal_count(self, state: State) -> int:
-        """The number of legal ids, eos ids among them."""
+        """Return the number of legal ids, eos ids among them."""
         return self._row(state).n_legal
 
     def apply(self, logits: npt.NDArray[np.float32], state: State) -> int:
-        """The number of legal ids, after setting all other logits to -inf in place.
+        """Return the number of legal ids and set all other logits to -inf in place.
 
-        logits (V,) or longer; what lies beyond the vocabulary is illegal.
+        logits (V,) or longer; ids beyond the vocabulary are illegal.
         """
         mask, n_legal = self._row(state)
         size = len(mask)
@@ -95,7 +97,7 @@ class TokenGrammar:
         return n_legal
 
     def advance(self, state: State, token_id: int) -> State:
-        """The state after a token; eos leaves it as it is. GrammarError if illegal."""
+        """Return the state after a token, the same for eos; GrammarError if illegal."""
         after = self._after(state, token_id)
         if after is None:
             raise GrammarError(
@@ -105,30 +107,30 @@ class TokenGrammar:
         return after
 
     def may_end(self, state: State) -> bool:
-        """Whether the text so far is complete."""
+        """Return whether the text so far is complete."""
         self.machine.check(state)
         return self.machine.may_end(state)
 
     def is_done(self, state: State) -> bool:
-        """Whether the text is complete and nothing may follow."""
+        """Return whether the text is complete and nothing may follow."""
         ends = len(self.vocabulary.eos_ids)
         return self.may_end(state) and self.legal_count(state) == ends
 
     def finish(self, state: State) -> tuple[int, ...]:
-        """The fewest token ids that complete the text (no eos), () if it is complete.
+        """Return the fewest token ids that complete the text, without eos.
 
-        Choosing it at any step costs as many tokens as it is long.
+        () for a complete text. It costs as many tokens as it is long, at any step.
         """
         self.machine.check(state)
         return self._completion.tokens(state) or ()
 
     def explain(self, state: State, token_id: int) -> Explanation:
-        """Why a token is legal or not: the first byte that fails, what was expected."""
+        """Return why a token is legal or not: the first byte that fails."""
         live = self._after(state, token_id) is not None
         return explain(self.machine, self.vocabulary, state, token_id, live)
 
     def can_finish(self, state: State, n: int) -> bool:
-        """Whether n more tokens can complete the text; quicker than `finish`."""
+        """Return whether n more tokens can complete the text; quicker than `finish`."""
         self.machine.check(state)
         return self._completion.within(state, n)
 
@@ -149,7 +151,7 @@ class TokenGrammar:
         return state if self._is_live(state) else None
 
     def _is_live(self, state: State) -> bool:
-        """Whether tokens can complete the text: where bytes can, they mostly do."""
+        """Return whether tokens can complete the text: mostly, bytes say it."""
         completion = self._completion
         return completion.by_bytes or completion.tokens(state) is not None
 
@@ -158,7 +160,7 @@ class TokenGrammar:
         by_bytes = self._completion.by_bytes
         mask = self._by_levels(state) if by_bytes else self._one_by_one(state)
         if self.machine.may_end(state):
-            mask = mask.copy()
+            mask = mask.copy()  # it may be that of other states, too
             mask[self.vocabulary.eos_ids] = True
         mask.flags.writeable = False
         return _Row(mask, int(np.count_nonzero(mask)))
@@ -187,6 +189,7 @@ class TokenGrammar:
         else:
             found = self.vocabulary.walk(self.machine, state, above.exits)
             mask = above.mask.copy()
+        # A walk has no bound: leave out the tokens that begin a body once too often.
         mask[found.token[found.ticks <= max_left]] = True
         ticks = found.exit_ticks
         return _Part(mask, found.exits[(min_left <= ticks) & (ticks <= max_left)])

@@ -10,7 +10,9 @@ each node is away from the end of its rule.
 The body of a counted repetition is a rule without a name, and the count is part of a
 state (pushdown.py). This works where each byte shows whether the body goes on, begins
 again or is over; elsewhere, as in [ab]{0,99}b, the body is copied as often as it may
-occur. Before: expression.py. Next: states.py makes the network deterministic.
+occur.
+
+Before this: `regex`. Next: `states`.
 """
 
 from __future__ import annotations
@@ -60,9 +62,9 @@ class Network:
         for name, body in rules.rules.items():
             self._add_rule(name, body, f"the rule {name}")
         self._add_bodies()
-        self._check_names()
         self._alphabet, self._alone = frozenset(alphabet), frozenset(alone)
         self._measure()
+        # A copied body may have counted parts of its own, so look again.
         while unclear := self._unclear():
             for source, call in unclear:
                 self._copy(source, call)
@@ -92,12 +94,6 @@ class Network:
         cause = f"a repetition ({times}) whose end is ambiguous, so that it is copied,"
         extend(self.graph, [(node, source, call.to)], cause, copied=node)
 
-    def _check_names(self) -> None:
-        for calls in self.graph.calls:
-            for call in calls:
-                if call.rule not in self.starts:
-                    raise GrammarError(f"the grammar has no rule {call.rule!r}")
-
     def _measure(self) -> None:
         """Work out everything that the class promises of the graph as it is now."""
         alphabet = self._alphabet
@@ -109,12 +105,27 @@ class Network:
             [(allowed & alphabet, to) for allowed, to in edges if allowed & alphabet]
             for edges in self.graph.edges
         ]
+        # By any bytes first; if bytes that are tokens reach as far, by these alone.
         self.cheap, self.needed = alphabet, self._distances(alphabet)
         lone = self._distances(self._alone)
         self.by_bytes = [n < FAR for n in lone] == [n < FAR for n in self.needed]
         if self.by_bytes:
             self.cheap, self.needed = self._alone, lone
-        self._prune()
+        # Leave only edges and calls from which the end of the rule can be reached.
+        needed, starts = self.needed, self.starts
+        self.nullable = {name for name, start in starts.items() if not needed[start]}
+        self.edges = [
+            [(allowed, to) for allowed, to in edges if needed[to] < FAR]
+            for edges in self.edges
+        ]
+        self.calls = [
+            [
+                call._replace(min=0) if call.rule in self.nullable else call
+                for call in calls
+                if needed[call.to] + needed[starts[call.rule]] < FAR
+            ]
+            for calls in self.graph.calls
+        ]
         self.first = self._first_bytes()
 
     def _distances(self, cheap: frozenset[int]) -> list[int]:
@@ -133,10 +144,13 @@ class Network:
                 if allowed & cheap:
                     before[to].append((node, 1))
             for call in graph.calls[node]:
-                start = self.starts[call.rule]
+                start = self.starts.get(call.rule)
+                if start is None:
+                    raise GrammarError(f"the grammar has no rule {call.rule!r}")
                 for waited_for in (start, call.to):
                     calls[waited_for].append((node, max(call.min, 1), start, call.to))
         needed = [FAR] * len(before)
+        # Dijkstra from the ends back, so a node is final when it is first taken out.
         queue = [(0, end) for end in sorted(self.is_end)]
         while queue:
             distance, node = heapq.heappop(queue)
@@ -152,23 +166,6 @@ class Network:
                 if total < needed[source]:
                     heapq.heappush(queue, (total, source))
         return needed
-
-    def _prune(self) -> None:
-        """Leave only edges and calls from which the end of the rule can be reached."""
-        needed, starts = self.needed, self.starts
-        self.nullable = {name for name, start in starts.items() if not needed[start]}
-        self.edges = [
-            [(allowed, to) for allowed, to in edges if needed[to] < FAR]
-            for edges in self.edges
-        ]
-        self.calls = [
-            [
-                call._replace(min=0) if call.rule in self.nullable else call
-                for call in calls
-                if needed[call.to] + needed[starts[call.rule]] < FAR
-            ]
-            for calls in self.graph.calls
-        ]
 
     def _first_bytes(self) -> dict[Name, frozenset[int]]:
         """Return the bytes with which each rule can begin."""
@@ -263,6 +260,7 @@ class Network:
         """
         found = [frozenset((self.starts[name],))]
         seen = set(found)
+        # The subset construction again, on raw nodes.
         for nodes in found:  # grows while it is walked
             effects: dict[int, set[tuple[object, int]]] = {}
             for node in self.reached(nodes):

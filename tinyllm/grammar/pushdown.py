@@ -5,6 +5,8 @@ Public: Pushdown, State, Frame.
 A byte that begins a call puts a frame on the stack: the DFA state to return to, and how
 often the rule must and may be read once more before that. Frames are shared and never
 changed, so a state is a value: undo, fork and rewind cost nothing.
+
+Before this: `states`. Next: `vocabulary`.
 """
 
 from __future__ import annotations
@@ -129,6 +131,7 @@ class Pushdown(States):
         text = bytearray()
         while self.least(state):
             dfa, frame = state
+            # Where the rule may end, nothing in it is nearer than what it returns to.
             while not dfa.needed and frame and not frame.min_left:
                 dfa, frame = frame.state, frame.below
             byte = self.nearest(dfa, again=not dfa.needed)
@@ -144,7 +147,7 @@ class Pushdown(States):
         state, last = pending.state, not (pending.min_left or pending.max_left)
         if last and state.final and not self.moves(state):
             return below
-        key = (pending, id(below))
+        key = (pending, id(below))  # a frame keeps the one below alive, and so its id
         frame = self._frames.get(key)
         if frame is None:
             frame = self._frames[key] = Frame(pending, below)
@@ -162,6 +165,7 @@ class Pushdown(States):
         """Return the state after a move: the one step of the stack machine."""
         if move.again and frame is not None:
             left = fewer(frame.min_left), fewer(frame.max_left)
+            # The same call with one reading less to go, above the same frame.
             frame = self.frame(Pending(frame.state, *left, frame.unit), frame.below)
         for pending in move.calls:
             frame = self.frame(pending, frame)

@@ -9,6 +9,8 @@ is any code point except a line break (\\n, \\r, U+2028, U+2029, as in ECMA-262)
 \\d \\w \\s are ASCII; \\p{Lu} is a category of Unicode. Everything else raises
 GrammarError, which names it. In a pattern of JSON Schema (`anchors`), ^ and $ may stand
 anywhere and \\s holds the spaces of Unicode too, as in ECMA-262.
+
+Before this: `utf8`. Next: `network`.
 """
 
 from __future__ import annotations
@@ -53,6 +55,7 @@ CLASSES: dict[str, list[Range]] = {
     "s": [(0x09, 0x0D), (0x20, 0x20)],
     "w": [(0x30, 0x39), (0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A)],
 }
+# \D, \W and \S are all other code points.
 CLASSES |= {name.upper(): complement(CLASSES[name]) for name in "dsw"}
 CONTROLS = {"n": 0x0A, "r": 0x0D, "t": 0x09, "f": 0x0C, "v": 0x0B, "0": 0}
 LINE_BREAKS = [(0x0A, 0x0A), (0x0D, 0x0D), (0x2028, 0x2029)]
@@ -80,7 +83,7 @@ def parse(
     spell: Spell = code_points,
     anchors: tuple[Expression, Expression] | None = None,
 ) -> Expression:
-    """The expression tree of a regular expression that must match the whole text.
+    """Return the tree of a regular expression that must match the whole text.
 
     parse("a|bc") matches "a" and "bc". `spell` turns a set of code points into the tree
     of their spellings; `anchors` are the trees of ^ and $ where these may stand
@@ -111,58 +114,58 @@ class _Parser:
     depth: int = 0
 
     def error(self, what: str, hint: str = "") -> GrammarError:
-        """The error for what stands at the present position."""
+        """Return the error for what is at the present position."""
         return GrammarError(
             f"{what} at position {self.position} of the regular expression "
             f"{_short(self.pattern)} cannot be used{hint and ': '}{hint}"
         )
 
     def peek(self, text: str) -> bool:
-        """Whether `text` comes next."""
+        """Return whether `text` comes next."""
         return self.pattern.startswith(text, self.position)
 
     def take(self, text: str) -> bool:
-        """Whether `text` came next; it is then behind us."""
+        """Return whether `text` comes next, and skip it if so."""
         if not self.peek(text):
             return False
         self.position += len(text)
         return True
 
     def next(self, inside: str) -> str:
-        """The next character, which is then behind us."""
+        """Return the next character and skip it."""
         if self.position >= len(self.pattern):
             raise self.error(f"the end of {inside}", "it is not complete")
         self.position += 1
         return self.real(self.pattern[self.position - 1])
 
     def real(self, char: str) -> str:
-        """The character itself, if it is one."""
+        """Return the character itself. GrammarError for a surrogate."""
         if "\ud800" <= char <= "\udfff":
             raise self.error("a surrogate", "it has no UTF-8 bytes")
         return char
 
     def at_end(self) -> bool:
-        """Whether nothing is left but a final $."""
+        """Return whether nothing is left but a final $."""
         if self.anchors is None and self.position == len(self.pattern) - 1:
             self.take("$")
         return self.position >= len(self.pattern)
 
     def alternation(self) -> Expression:
-        """One or more sequences with | between them."""
+        """Return the tree of one or more sequences with | between them."""
         options = [self.sequence()]
         while self.take("|"):
             options.append(self.sequence())
         return options[0] if len(options) == 1 else Alternation(tuple(options))
 
     def sequence(self) -> Expression:
-        """Pieces up to the next | or ) or the end."""
+        """Return the tree of all pieces up to the next | or ) or the end."""
         parts: list[Expression] = []
         while not (self.at_end() or self.peek("|") or self.peek(")")):
             parts.append(self.repeated())
         return parts[0] if len(parts) == 1 else Concatenation(tuple(parts))
 
     def repeated(self) -> Expression:
-        """One piece with the repetition behind it, if there is one."""
+        """Return the tree of one piece and the repetition after it, if any."""
         body, begin = self.atom(), self.position
         bounds = self.bounds()
         if bounds is None:
@@ -176,7 +179,7 @@ class _Parser:
         return Repetition(body, *bounds)
 
     def bounds(self) -> Bounds | None:
-        """The least and most of a repetition, None if none comes next."""
+        """Return the bounds of a repetition, None if none comes next."""
         for sign in _SIGNS:
             if self.take(sign):
                 return _SIGNS[sign]
@@ -195,7 +198,7 @@ class _Parser:
         return bounds
 
     def atom(self) -> Expression:
-        """A character, a class, the dot or a group."""
+        """Return the tree of a character, a class, the dot or a group."""
         char = self.pattern[self.position]
         if char in "^$":
             return self.anchor(char)
@@ -213,7 +216,7 @@ class _Parser:
         return self.spell([(ord(self.real(char)), ord(char))])
 
     def anchor(self, char: str) -> Expression:
-        """The tree of ^ or $, which may not be repeated."""
+        """Return the tree of ^ or $, which may not be repeated."""
         if self.anchors is None:
             raise self.error(f"the anchor {char} inside", r"the whole text must match")
         self.position += 1
@@ -222,7 +225,7 @@ class _Parser:
         return self.anchors["^$".index(char)]
 
     def group(self) -> Expression:
-        """What stands in parentheses, the first of them behind us."""
+        """Return the tree of a group whose ( was read."""
         if not (self.take("?:") or self.named()):
             for sign, name in _GROUPS.items():
                 if self.peek(sign):
@@ -237,7 +240,7 @@ class _Parser:
         return tree
 
     def named(self) -> bool:
-        """Whether the name of a group, ?<name>, came next; it is then behind us."""
+        """Return whether a group has a name, ?<name>, and skip it if so."""
         found = re.compile(r"\?P?<[A-Za-z_]\w*>", re.ASCII).match(
             self.pattern, self.position
         )
@@ -245,7 +248,7 @@ class _Parser:
         return found is not None
 
     def char_class(self) -> list[Range]:
-        """The ranges of a class, its [ behind us."""
+        """Return the ranges of a class whose [ was read."""
         negated, ranges = self.take("^"), list[Range]()
         while not self.take("]"):
             first = self.class_member()
@@ -258,19 +261,19 @@ class _Parser:
         return complement(ranges) if negated else ranges
 
     def class_member(self) -> list[Range]:
-        """One character of a class, or the ranges of an escape in it."""
+        """Return the ranges of one character or escape of a class."""
         char = self.next("a class")
         return self.escape() if char == "\\" else [(ord(char), ord(char))]
 
     def between(self, first: list[Range], last: list[Range]) -> Range:
-        """The range from one character of a class to another."""
+        """Return the range from one character of a class to another."""
         (low, low_end), (high, high_end) = first[0], last[-1]
         if low != low_end or high != high_end or low > high:
             raise self.error("a range of a class", "it goes from a lower to a higher")
         return low, high
 
     def escape(self) -> list[Range]:
-        r"""The ranges of an escape, its \ behind us."""
+        r"""Return the ranges of an escape whose \ was read."""
         char = self.next("an escape")
         if self.anchors is not None and char in "sS":
             return SPACES if char == "s" else complement(SPACES)
@@ -294,18 +297,18 @@ class _Parser:
         return [(ord(char), ord(char))]
 
     def hex_escape(self, kind: str) -> Range:
-        r"""The code point of \xhh, \uhhhh or \Uhhhhhhhh, its letter behind us."""
+        r"""Return the code point of \xhh, \uhhhh or \Uhhhhhhhh after its letter."""
         digits = self.pattern[self.position : self.position + _HEX_DIGITS[kind]]
         if not re.fullmatch(f"[0-9a-fA-F]{{{_HEX_DIGITS[kind]}}}", digits):
             raise self.error(f"\\{kind}", f"{_HEX_DIGITS[kind]} hex digits must follow")
         code_point = int(digits, 16)
         if not any(first <= code_point <= last for first, last in ANY):
-            raise self.error(f"\\{kind}{digits}", "it is no character")
+            raise self.error(f"\\{kind}{digits}", "it is not a character")
         self.position += len(digits)
         return code_point, code_point
 
     def property(self, negated: bool) -> list[Range]:
-        r"""The code points of \p{Name}, or of \P{Name}, its letter behind us."""
+        r"""Return the code points of \p{Name} or \P{Name} after its letter."""
         found = re.compile(r"\{([A-Za-z_=]+)\}").match(self.pattern, self.position)
         ranges = category(found[1]) if found else None
         if found is None or ranges is None:
@@ -315,7 +318,7 @@ class _Parser:
 
 
 def category(name: str) -> list[Range] | None:
-    """The code points of a general category, as of unicodedata; None if unknown.
+    """Return the code points of a general category of Unicode, None if unknown.
 
     category("Nd") and category("Decimal_Number") begin with (0x30, 0x39).
     """

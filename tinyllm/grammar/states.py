@@ -9,6 +9,8 @@ and something else, these are inlined: a position then keeps its own return stac
 
 Many moves are never kept: beyond MAX_ROWS all are forgotten and made again on demand.
 A DFA state holds all that it means, so one that somebody kept stays what it was.
+
+Before this: `network`. Next: `pushdown`.
 """
 
 from __future__ import annotations
@@ -114,7 +116,7 @@ class States:
         """Return the move of each legal byte."""
         if state.moves is not None:
             return state.moves
-        if len(self._rows) >= MAX_ROWS:
+        if len(self._rows) >= MAX_ROWS:  # forget: states that nobody has disappear
             for other in self._rows:
                 other.moves = None
             self._rows.clear()
@@ -149,7 +151,7 @@ class States:
         for body in {network.restart.get(n) for n, back in state.positions if not back}:
             if body is not None and state is not self._start(body):
                 for byte, move in self._start_moves(body).items():
-                    moves.setdefault(byte, move._replace(again=True))
+                    moves.setdefault(byte, move._replace(again=True))  # a tick
         state.moves = moves
         self._rows.append(state)
         return moves

@@ -5,6 +5,8 @@ MAX_CODE_POINT.
 
 A set is a list of ranges (first, last), both ends included. Surrogates are never part
 of a set, since well-formed UTF-8 (RFC 3629) cannot hold them.
+
+Before this: `expression`. Next: `regex`.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ _BY_LENGTH = ((0, 0x7F), (0x80, 0x7FF), (0x800, 0xFFFF), (0x10000, MAX_CODE_POIN
 
 
 def code_points(ranges: Iterable[Range]) -> Expression:
-    """The expression that matches the UTF-8 bytes of one code point of `ranges`.
+    """Return the expression of the UTF-8 bytes of one code point of `ranges`.
 
     code_points([(0x61, 0x63)]) is the byte set a, b, c; é to ê is the byte 0xc3 and
     then 0xa9 or 0xaa.
@@ -31,7 +33,7 @@ def code_points(ranges: Iterable[Range]) -> Expression:
 
 
 def one_of(spellings: Iterable[Spelling]) -> Expression:
-    """The expression that matches any one of the spellings."""
+    """Return the expression that matches any one of the spellings."""
     options = [
         ByteSet(path[0]) if len(path) == 1 else Concatenation(tuple(map(ByteSet, path)))
         for path in spellings
@@ -42,7 +44,7 @@ def one_of(spellings: Iterable[Spelling]) -> Expression:
 
 
 def paths(ranges: Iterable[Range]) -> list[Spelling]:
-    """The UTF-8 spellings of one code point of `ranges`, as paths of byte sets.
+    """Return the UTF-8 spellings of one code point of `ranges`: paths of byte sets.
 
     The splitting is that of utf8-ranges (Russ Cox, RE2).
     """
@@ -58,7 +60,7 @@ def paths(ranges: Iterable[Range]) -> list[Spelling]:
 
 
 def complement(ranges: Iterable[Range]) -> list[Range]:
-    """The ranges of all code points outside `ranges`: (97, 99) leaves two."""
+    """Return the ranges of all code points outside `ranges`: (97, 99) leaves two."""
     gaps, start = [], 0
     for first, last in merge(ranges):
         if start < first:
@@ -70,7 +72,7 @@ def complement(ranges: Iterable[Range]) -> list[Range]:
 
 
 def merge(ranges: Iterable[Range]) -> list[Range]:
-    """The same set as sorted ranges that neither touch nor overlap."""
+    """Return the same set as sorted ranges that neither touch nor overlap."""
     merged: list[Range] = []
     for first, last in sorted(ranges):
         if merged and first <= merged[-1][1] + 1:
@@ -81,7 +83,7 @@ def merge(ranges: Iterable[Range]) -> list[Range]:
 
 
 def overlap(ranges: Iterable[Range], limits: Iterable[Range]) -> Iterator[Range]:
-    """The parts of `ranges` that lie in `limits`."""
+    """Return the parts of `ranges` inside `limits`."""
     limits = tuple(limits)
     for first, last in ranges:
         for low, high in limits:
@@ -94,7 +96,7 @@ def _encode(code_point: int) -> bytes:
 
 
 def split(low: Digits, high: Digits, least: int, most: int) -> list[Spelling]:
-    """The digit strings of one length from `low` to `high`, as paths of digit sets.
+    """Return the digit strings from `low` to `high`, of one length, as paths.
 
     Digits run from `least` to `most`, the first one excepted: 19 to 32 in base ten is
     1 9, then 2 0-9, then 3 0-2.
@@ -106,13 +108,16 @@ def split(low: Digits, high: Digits, least: int, most: int) -> list[Spelling]:
     lowest, highest = [least] * (len(low) - 1), [most] * (len(low) - 1)
     first, last, ends = low[0], high[0], list[Spelling]()
     if list(low[1:]) != lowest:
+        # the lowest first digit, with only some of the tails
         ends += _prefixed(first, first, split(low[1:], highest, least, most))
         first += 1
     if list(high[1:]) != highest:
+        # the highest one, too
         ends += _prefixed(last, last, split(lowest, high[1:], least, most))
         last -= 1
     if first > last:
         return ends
+    # those in between, with every tail
     return ends + _prefixed(first, last, split(lowest, highest, least, most))
 
 

@@ -2,9 +2,11 @@
 
 Public: Vocabulary, Found.
 
-All tokens that are legal in a state are found at once: level by level, the numpy arrays
-hold every prefix that is still alive and where it leads. A prefix that dies
+All tokens that are legal in a state are found at once: level by level, numpy arrays
+have every prefix that is still alive and the state it leads to. A prefix that dies
 takes all its tokens with it.
+
+Before this: `pushdown`. Next: `mask`.
 """
 
 from __future__ import annotations
@@ -222,7 +224,7 @@ class Vocabulary:
         return self.token_bytes[token_id]
 
     def _build(self, tokens: list[int]) -> None:
-        """The trie from the tokens in the order of their bytes."""
+        """Make the trie of the tokens, which are in the order of their bytes."""
         spellings = [self.token_bytes[i] for i in tokens]
         lengths = np.array([len(data) for data in spellings], np.int64)  # (V,)
         shared = _shared_prefix(spellings)  # (V,)
@@ -259,7 +261,7 @@ class Vocabulary:
 
 
 def _shared_prefix(spellings: list[bytes]) -> Ints:
-    """How many leading bytes each spelling has in common with the one before."""
+    """Return how many leading bytes each spelling shares with the one before."""
     shared = [0] * len(spellings)
     for i, (before, data) in enumerate(pairwise(spellings), 1):
         limit = min(len(before), len(data))
@@ -269,14 +271,14 @@ def _shared_prefix(spellings: list[bytes]) -> Ints:
 
 
 def _groups(owners: list[Ints], n_nodes: int, first: int) -> tuple[Ints, Ints]:
-    """How many members each owner has, and where its first one stands."""
+    """Return how many members each owner has, and the index of its first one."""
     flat = np.concatenate(owners) if owners else np.zeros(0, np.int64)
     count = np.bincount(flat, minlength=n_nodes).astype(np.int64)  # (nodes,)
     return count, first + np.cumsum(count) - count
 
 
 def _spread(first: Ints, count: Ints) -> tuple[Ints, Ints]:
-    """All members of several groups: which group each is of, and the member.
+    """Return all members of several groups: the group of each, and the member.
 
     first [5, 9], count [2, 1] gives groups [0, 0, 1] and members [5, 6, 9].
     """

@@ -10,7 +10,7 @@ is worked out with such automata becomes a Machine, all states of it at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeVar
 
 from tinyllm.errors import GrammarError
@@ -101,10 +101,6 @@ class Machine:
 
     edges: tuple[tuple[Edge, ...], ...]
     accepting: frozenset[int]
-    size: int = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "size", 1 + len(self.edges))
 
     def add_to(self, graph: Graph, source: int, target: int) -> None:
         """Add a node for each state between two nodes of a graph."""

@@ -43,6 +43,7 @@ from tinyllm.grammar.json_text import (
     member,
     object_of,
 )
+from tinyllm.grammar.jsonschema.automaton import Machine
 from tinyllm.grammar.jsonschema.containers import EVERY, Arrays, Conjunction, Objects
 from tinyllm.grammar.jsonschema.document import RefusedError
 from tinyllm.grammar.jsonschema.keywords import Reader
@@ -167,7 +168,7 @@ class _Writer:
         tree = _one_of(options)
         inside = [self.depth.get(child, 0) for child in self.children[part]]
         depth = 1 + max(inside, default=0)
-        if part in self.recursive or tree.size > LARGE or depth > DEEP:
+        if part in self.recursive or _is_large(tree) or depth > DEEP:
             tree, depth = self._rule(name, tree), 0
         self.written[part], self.depth[part] = tree, depth
 
@@ -233,3 +234,18 @@ class _Writer:
             some = items(_one_of(extras), max(low, 1), high, self.style)
             members.append((some, low > 0))
         return object_of(members, self.style)
+
+
+def _is_large(tree: Expression) -> bool:
+    """Return whether a tree asks for more than LARGE automaton nodes."""
+    size, work = 0, [tree]
+    while work and size <= LARGE:
+        node = work.pop()
+        size += len(node.edges) if isinstance(node, Machine) else 1
+        if isinstance(node, Concatenation):
+            work += node.parts
+        elif isinstance(node, Alternation):
+            work += node.options
+        elif isinstance(node, Repetition):
+            work.append(node.body)
+    return size > LARGE
