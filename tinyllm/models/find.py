@@ -66,7 +66,7 @@ def find(name_or_path: str | os.PathLike[str]) -> Path:
     if re.fullmatch(r"[\w.-]+/[\w.-]+", given):
         hub = (
             ". If it is an id of the Hugging Face Hub, from which tinyllm downloads "
-            f"nothing: run `hf download {given} --local-dir FOLDER` and give that folder"
+            f"nothing: run `hf download {given} --local-dir FOLDER`, then give FOLDER"
         )
     raise ModelNotFoundError(
         f"no model {given!r}: give {KINDS}, or a name ({', '.join(KNOWN)}){hub}"
