@@ -122,7 +122,7 @@ def test_random_expressions_agree_with_python(pattern: str, text: str) -> None:
         (r"[a-\d]", "range"),
         ("a\\", "end of an escape"),
         (r"\x4", "hex digits"),
-        (r"\ud800", "no character"),
+        (r"\ud800", "not a character"),
     ],
 )
 def test_what_is_not_supported_is_refused_by_name(pattern: str, named: str) -> None:
