@@ -27,27 +27,27 @@ PARTS = {
     "text": Part("text ↔ token ids", "01", 0, 1),
     "model": Part("token ids → logits", "02, 04", 1, 1),
     "decode": Part("logits → next tokens", "03, 04, 08", 2, 1),
-    "grammar": Part("which tokens are legal", "05", 3, 1),
-    "agent": Part("tokens → actions", "00, 06, 09", 4, 1),
+    "agent": Part("tokens → actions", "00, 06, 09", 3, 1),
+    "server": Part("a model elsewhere", "06", 4, 1),
     "formats": Part("files ↔ weights", "11", 0, 0),
     "train": Part("data → weights", "10", 1, 0),
-    "verify": Part("does it still hold?", "04, 08", 2, 0),
-    "evaluate": Part("how often is it right?", "07", 3, 0),
-    "server": Part("the model elsewhere", "06", 4, 0),
+    "grammar": Part("which tokens are legal", "05", 2, 0),
+    "verify": Part("does it still hold?", "04, 08", 3, 0),
+    "evaluate": Part("how often is it right?", "07", 4, 0),
 }
+OUTSIDE = ("server", "formats", "evaluate")  # not part of what the course teaches
 ARROWS = [
     ("text", "model"),
     ("model", "decode"),
     ("decode", "agent"),
+    ("server", "agent"),
     ("formats", "model"),
     ("train", "model"),
-    ("grammar", "agent"),
+    ("grammar", "decode"),
     ("decode", "verify"),
     ("agent", "evaluate"),
-    ("server", "agent"),
 ]
 WIDTH, HEIGHT, STEP_X, STEP_Y = 1.72, 0.9, 2.05, 1.5
-COLOURS = {1: BLUE, 0: GREEN}
 
 
 def draw() -> Image:
@@ -67,8 +67,9 @@ def draw() -> Image:
 
 def _box(axes: Axes, name: str, part: Part) -> None:
     x, y = part.x * STEP_X, part.y * STEP_Y
-    colour = COLOURS[int(part.y)]
+    colour = GREEN if name in OUTSIDE else BLUE
     look: Any = {"facecolor": "white", "edgecolor": colour, "linewidth": 1.4}
+    look["linestyle"] = "--" if name in OUTSIDE else "-"
     shape = "round,pad=0,rounding_size=0.08"
     axes.add_patch(FancyBboxPatch((x, y), WIDTH, HEIGHT, boxstyle=shape, **look))
     middle = x + WIDTH / 2
@@ -87,7 +88,8 @@ def _arrow(axes: Axes, start: Part, end: Part) -> None:
     ]
     (x0, y0), (x1, y1) = ends
     if start.y == end.y:
-        x0, x1 = x0 + WIDTH / 2, x1 - WIDTH / 2
+        side = 1 if x1 > x0 else -1
+        x0, x1 = x0 + side * WIDTH / 2, x1 - side * WIDTH / 2
     else:
         side = 1 if end.y > start.y else -1
         y0, y1 = y0 + side * HEIGHT / 2, y1 - side * HEIGHT / 2
@@ -103,4 +105,5 @@ def told() -> str:
         onward = [end for start, end in ARROWS if start == name]
         goes = f"  → {', '.join(onward)}" if onward else ""
         lines.append(f"{name:10} {part.what:23} chapter {part.chapters:10}{goes}")
+    lines.append(f"dashed: the outside world ({', '.join(OUTSIDE)})")
     return "\n".join(line.rstrip() for line in lines)
