@@ -265,12 +265,3 @@ def test_the_trace_is_the_same_on_25_held_out_tasks_a_family(family, tmp_path):
         near = margin(lm().model.forward(ids[:n])[-1])
         assert near < NEAR, f"{question!r} differs at id {n}, margin {near}"
         warnings.warn(f"{question!r} differs at a margin of {near:.1e}", stacklevel=1)
-
-
-def test_the_table_of_its_functions_is_in_step():
-    command = [sys.executable, "tools/functions.py", "--check"]
-    root = Path(pico.__file__).parents[1]
-    done = subprocess.run(
-        command, cwd=root, capture_output=True, text=True, check=False
-    )
-    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)

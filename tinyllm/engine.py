@@ -5,6 +5,8 @@ Public: Tokens, Tokenizer, Engine. Sampling, grammar, agent and verifier talk to
 `tinyllm.toy` one that needs no file.
 
 The first module to read. Next: `numpy_engine`.
+
+Before: pico. Next: numpy_engine.
 """
 
 from __future__ import annotations

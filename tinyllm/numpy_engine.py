@@ -1,6 +1,6 @@
 """The engine that computes, in numpy on this machine: `NumpyEngine`, and `load`.
 
-Before this: `engine`. Next: `toy`, or `text/bpe`.
+Before: engine. Next: toy.
 """
 
 from __future__ import annotations

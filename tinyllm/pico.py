@@ -11,6 +11,8 @@ tests/test_pico.py proves that both do the same.
 
 Shapes: T new tokens, S positions held in the cache, D model width, H query heads, K
 key/value heads, E head width, F hidden width, V vocabulary.
+
+Next: engine.
 """
 
 import ast

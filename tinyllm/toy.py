@@ -4,7 +4,7 @@ A real `Model` with one layer and one attention head, whose weights come from a 
 has learned nothing, but whatever holds for the cache of a big model holds for its own.
 Its vocabulary has a few words and the 256 bytes, so it can spell any text.
 
-Before this: `numpy_engine`. Next: `text/bpe`.
+Before: numpy_engine. Next: text.vocabulary.
 """
 
 from __future__ import annotations

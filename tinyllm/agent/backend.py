@@ -4,7 +4,7 @@ The loop hands over the whole transcript as ids and gets back one slot. Whether 
 on this machine wrote it or a server far away, the loop does not know. `check_flag` and
 `check_seconds` are for the options that backends share.
 
-Before this: `tools`. Next: `local`.
+Before: agent.tools. Next: agent.local.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ have more than about `DIGIT_LIMIT` digits, and a power is refused before it is r
 
 All values are fractions, so 0.1 + 0.2 is 0.3 and 10 / 4 * 2 is 5.
 
-Before this: `protocol`. Next: `files`.
+Before: agent.protocol. Next: agent.files.
 """
 
 from __future__ import annotations

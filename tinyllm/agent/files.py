@@ -5,7 +5,7 @@ Public: `folder`, `read_text`, `list_names`.
 A path is resolved first, links and `..` included, and must then be inside the root. A
 path outside gives the same error whether the file exists or not: even that is a secret.
 
-Before this: `calculator`. Next: `tools`.
+Before: agent.calculator. Next: agent.tools.
 """
 
 from __future__ import annotations

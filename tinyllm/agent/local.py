@@ -6,7 +6,7 @@ A thought is one free line; a call is written under a grammar compiled from the 
 so that it always parses. A grammar cannot give more: which tool and which arguments is
 the model's own doing.
 
-Before this: `backend`. Next: `trace`.
+Before: agent.backend. Next: agent.trace.
 """
 
 from __future__ import annotations

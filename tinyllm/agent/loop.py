@@ -7,7 +7,7 @@ encoded alone, and the ids of the slots as the model produced them. It is never 
 and encoded again. A tool's text enters it as one JSON string literal: data, whatever it
 looks like.
 
-Before this: `trace`. Next: `train`, which makes a model that can do this.
+Before: agent.trace. Next: train.operations.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ scaffolding, the model fills the slots after THOUGHT and CALL, and every other t
 one line, so that nothing in it can begin a line of the protocol. The trainer builds its
 corpus from the same pieces: at run time every boundary is one that it was trained on.
 
-Before this: `grammar/calls`. Next: `calculator`.
+Before: grammar.calls. Next: agent.calculator.
 """
 
 from __future__ import annotations

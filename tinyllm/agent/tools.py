@@ -8,7 +8,7 @@ course, and pydantic would be a dependency of the core. A tool that fails does n
 the loop: the model gets an observation "error: …" and can react to it. So the words of
 a ToolError are input of the model, and other words would lead to other runs.
 
-Before this: `files`. Next: `backend`.
+Before: agent.files. Next: agent.backend.
 """
 
 from __future__ import annotations

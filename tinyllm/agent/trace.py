@@ -1,6 +1,6 @@
 """The record of a run: `Trace` and its `Step`s, as text, as a dict, as JSON lines.
 
-Before this: `local`. Next: `loop`.
+Before: agent.local. Next: agent.loop.
 """
 
 from __future__ import annotations

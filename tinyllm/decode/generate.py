@@ -3,7 +3,7 @@
 `choose_tokens` yields each token and how it was chosen; a grammar may limit which are
 legal. `stream` turns that into text piece by piece, `generate` into one `Generation`.
 
-Before this: `session`. Next: `stop`.
+Before: decode.session. Next: decode.stop.
 """
 
 from __future__ import annotations

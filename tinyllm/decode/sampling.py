@@ -4,7 +4,7 @@ A mask on the logits comes first, then the penalty on earlier tokens, then tempe
 top-k, top-p, min-p, and one random number. `Kept` are the tokens that are left to draw
 from, with their probabilities: `Sampler.pick` draws from it, pictures show it.
 
-Before this: `model/trace`. Next: `session`.
+Before: model.trace. Next: decode.session.
 """
 
 from __future__ import annotations

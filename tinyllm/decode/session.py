@@ -3,7 +3,7 @@
 `feed` takes a whole transcript and forwards only what is new, `score` does the same and
 returns every row; `rewind` goes back, `fork` copies.
 
-Before this: `sampling`. Next: `generate`.
+Before: decode.sampling. Next: decode.generate.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A character is held back while it might still belong to a stop string.
 
-Before this: `generate`. Next: `threads`.
+Before: decode.generate. Next: decode.threads.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The matrix products of a small model are too short to share: several threads mos
 for each other, and on busy cores they become many times slower. Needs threadpoolctl.
 Without it, or where the user set a variable of `USER_CHOICE`, nothing is changed.
 
-Before this: `stop`. Next: `grammar/expression`.
+Before: decode.stop. Next: grammar.expression.
 """
 
 from __future__ import annotations

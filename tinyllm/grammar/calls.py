@@ -7,7 +7,7 @@ unions (Optional), lists, and dataclasses, which are objects. A call is an objec
 of a constant, the tool's name, and of an object, its arguments. A registry whose schema
 says more is read by jsonschema/, which the course does not need.
 
-Before this: `json_text`. Next: `agent/protocol`.
+Before: grammar.json_text. Next: agent.protocol.
 """
 
 from __future__ import annotations

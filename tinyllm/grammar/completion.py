@@ -6,7 +6,7 @@ The shortest text in bytes, spelled in the fewest tokens, is one way to the end.
 search over states, token by token, finds whether there is a shorter one. Nothing is
 worked out before somebody asks.
 
-Before this: `mask`. Next: `explain`.
+Before: grammar.mask. Next: grammar.explain.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Public: Explanation, explain, explain_empty, written.
 
-Before this: `completion`. Next: `json_text`.
+Before: grammar.completion. Next: grammar.json_text.
 """
 
 from __future__ import annotations

@@ -9,6 +9,8 @@ Five immutable kinds of node over bytes are enough for every grammar of the cour
 sets or nothing, or call a rule.
 
 Next: `utf8`.
+
+Before: decode.threads. Next: grammar.utf8.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ every escape of the RFC; raw control characters, ill-formed UTF-8 and lone surro
 also as escapes, are never legal. Texts are compact, or have at most one space after a
 comma and a colon (Style).
 
-Before this: `explain`. Next: `calls`.
+Before: grammar.explain. Next: grammar.calls.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Public: TokenGrammar.
 The language lives on bytes, sampling on tokens. A state is an immutable value, so undo,
 fork and rewind cost nothing: keep the old one.
 
-Before this: `vocabulary`. Next: `completion`.
+Before: grammar.vocabulary. Next: grammar.completion.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ state (pushdown.py). This works where each byte shows whether the body goes on, 
 again or is over; elsewhere, as in [ab]{0,99}b, the body is copied as often as it may
 occur.
 
-Before this: `regex`. Next: `states`.
+Before: grammar.regex. Next: grammar.states.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ A byte that begins a call puts a frame on the stack: the DFA state to return to,
 often the rule must and may be read once more before that. Frames are shared and never
 changed, so a state is a value: undo, fork and rewind cost nothing.
 
-Before this: `states`. Next: `vocabulary`.
+Before: grammar.states. Next: grammar.vocabulary.
 """
 
 from __future__ import annotations

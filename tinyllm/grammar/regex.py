@@ -10,7 +10,7 @@ is any code point except a line break (\\n, \\r, U+2028, U+2029, as in ECMA-262)
 GrammarError, which names it. In a pattern of JSON Schema (`anchors`), ^ and $ may stand
 anywhere and \\s holds the spaces of Unicode too, as in ECMA-262.
 
-Before this: `utf8`. Next: `network`.
+Before: grammar.utf8. Next: grammar.network.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ and something else, these are inlined: a position then keeps its own return stac
 Many moves are never kept: beyond MAX_ROWS all are forgotten and made again on demand.
 A DFA state holds all that it means, so one that somebody kept stays what it was.
 
-Before this: `network`. Next: `pushdown`.
+Before: grammar.network. Next: grammar.pushdown.
 """
 
 from __future__ import annotations

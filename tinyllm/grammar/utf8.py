@@ -6,7 +6,7 @@ MAX_CODE_POINT.
 A set is a list of ranges (first, last), both ends included. Surrogates are never part
 of a set, since well-formed UTF-8 (RFC 3629) cannot hold them.
 
-Before this: `expression`. Next: `regex`.
+Before: grammar.expression. Next: grammar.regex.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ All tokens that are legal in a state are found at once: level by level, numpy ar
 have every prefix that is still alive and the state it leads to. A prefix that dies
 takes all its tokens with it.
 
-Before this: `pushdown`. Next: `mask`.
+Before: grammar.pushdown. Next: grammar.mask.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Only the first `length` positions count. Nothing beyond them is ever read, so moving
 `length` back forgets without erasing.
 
-Before this: `layers`. Next: `transformer`.
+Before: model.layers. Next: model.transformer.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Files use the keys of Hugging Face's config.json for LlamaForCausalLM.
 
-Before this: `text/stream`. Next: `layers`.
+Before: text.stream. Next: model.layers.
 """
 
 from __future__ import annotations

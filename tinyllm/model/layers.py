@@ -7,7 +7,7 @@ query heads a key/value head, E head width, F hidden width.
 A single token may come without the axis T: numpy is quicker on vectors. Exact: a row
 among many gets, bit for bit, what it would get alone.
 
-Before this: `config`. Next: `cache`.
+Before: model.config. Next: model.cache.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The layers are walked as `Model.hidden` walks them, with the same functions and 
 model's own weights. Only the attention weights are computed as a whole matrix, and the
 pass goes on from their result. So equal logits show that they are the real ones.
 
-Before this: `transformer`. Next: `decode/sampling`.
+Before: model.transformer. Next: decode.sampling.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Every size is in `Config`, every weight in a plain dict under Hugging Face's names.
 
-Before this: `cache`. Next: `trace`.
+Before: model.cache. Next: model.trace.
 """
 
 from __future__ import annotations

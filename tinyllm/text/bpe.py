@@ -4,6 +4,8 @@
 merges, and `BPE` applies them by `merge_all`. The unit is the byte, so every text can
 be spelled. Ids are special tokens first, then the 256 bytes in their own order, then
 one id for each merge in the order learned.
+
+Before: text.vocabulary. Next: text.sentencepiece.
 """
 
 from __future__ import annotations

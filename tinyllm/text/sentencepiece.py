@@ -4,6 +4,8 @@
 gets a space in front and is merged as a whole, not word by word. Spaces are kept as
 they are: the character U+2581, which stands for a space in files, is text like any
 other here and comes back, whereas sentencepiece and llama.cpp turn it into a space.
+
+Before: text.bpe. Next: text.stream.
 """
 
 from __future__ import annotations

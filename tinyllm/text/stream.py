@@ -2,6 +2,8 @@
 
 One character may be spread over several tokens (an emoji takes up to four), so
 `TextStream` waits with the bytes of an unfinished one until the rest arrives.
+
+Before: text.sentencepiece. Next: model.config.
 """
 
 from __future__ import annotations

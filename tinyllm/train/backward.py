@@ -5,7 +5,7 @@ values that the backward needs, then goes through the layers in reverse. N = B·
 through the matrices at once. It works in float32, and in float64 for checking. Weights
 are a dict under Hugging Face names.
 
-Before this: `operations`. Next: `optimizer`.
+Before: train.operations. Next: train.optimizer.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 `train(name, folder)` learns the tokenizer, generates the corpus, trains, and writes a
 model folder that `tinyllm.load` opens. An interrupted run can be resumed.
 
-Before this: `corpus`. Next: `verify`, which shows that the cache of a model is right.
+Before: train.corpus. Next: verify.equivalence.
 """
 
 from __future__ import annotations

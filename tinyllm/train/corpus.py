@@ -5,7 +5,7 @@ yields documents without end; `build` packs them into one array whose `checksum`
 identifies the corpus. Every document is encoded in the same pieces as a transcript at
 run time, so the model is trained on every boundary between pieces.
 
-Before this: `tasks`. Next: `command`.
+Before: train.tasks. Next: train.command.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 of the corpus, so a step is a pure function of the weights before it: a run that was
 interrupted and resumed ends where an uninterrupted one does.
 
-Before this: `optimizer`. Next: `data/words`.
+Before: train.optimizer. Next: train.data.words.
 """
 
 from __future__ import annotations

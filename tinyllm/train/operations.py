@@ -6,7 +6,7 @@ the gradient of the result and returns that of each input. All work in float32 a
 float64. N rows, B batch, T positions, D width, K key heads, G = H/K query heads per key
 head, E head width, F hidden width, V vocabulary.
 
-Before this: `agent/loop`. Next: `backward`.
+Before: agent.loop. Next: train.backward.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 `AdamW(weights).step(grads, lr)` changes the weights in place; `learning_rate` gives the
 length of a step. Source: Loshchilov and Hutter 2019, algorithm 2.
 
-Before this: `backward`. Next: `loop`.
+Before: train.backward. Next: train.loop.
 """
 
 from __future__ import annotations

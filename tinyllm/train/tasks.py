@@ -9,7 +9,7 @@ The words and phrasings are in `data/`; this module decides what a right move is
 Whoever draws more or fewer random numbers here makes another corpus: its checksum is
 tested.
 
-Before this: `data/stories`. Next: `corpus`.
+Before: train.data.stories. Next: train.corpus.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 injected bugs that must be noticed. `blind_spots` shows what goes unnoticed. All compare
 logits and never texts, and all of them ask an `Engine`.
 
-Before this: `train/command`. Next: `injected`.
+Before: train.command. Next: verify.injected.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A verifier that was never seen to fail proves nothing. `shifted` turns positions
 wrong angle, `slipped` stores one slot off, `fused` fails half-way through a pass. This
 is the only module of `verify` that reaches behind an engine: a fault has to be inside.
 
-Before this: `equivalence`. Next: `warm_cold`.
+Before: verify.equivalence. Next: verify.warm_cold.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ reset), and after failures half-way. Ids, and so the text, must be those of the 
 run, and each prefix of a transcript must give the logits of a cold pass. All of it is
 done in each of `ARMS`: under the grammar, without one, and at temperature 1.
 
-Before this: `injected`. Next: `pico`, all of it in one file.
+Before: verify.injected.
 """
 
 from __future__ import annotations

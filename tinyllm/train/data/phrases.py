@@ -3,7 +3,7 @@
 {a}, {b}, {k} are numbers, {e} an expression, {n} a file, {s} a sentence, {w} a name.
 `words.phrasings` puts OPENINGS before most of them.
 
-Before this: `words`. Next: `stories`.
+Before: train.data.words. Next: train.data.stories.
 """
 
 from __future__ import annotations

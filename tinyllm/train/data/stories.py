@@ -3,7 +3,7 @@
 `story(rng)` returns a text of five to nine sentences that is consistent: the hero, the
 thing and the place stay the same to the last line.
 
-Before this: `phrases`. Next: `tasks`.
+Before: train.data.phrases. Next: train.tasks.
 """
 
 from __future__ import annotations

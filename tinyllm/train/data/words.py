@@ -4,7 +4,7 @@ A model learns to copy only what it cannot guess, so half of all names and sente
 consist of random syllables. `held_out` decides by checksum, so that a word, a pair of
 numbers or a phrasing is either for training or for evaluation, never for both.
 
-Before this: `loop`. Next: `phrases`.
+Before: train.loop. Next: train.data.phrases.
 """
 
 from __future__ import annotations
