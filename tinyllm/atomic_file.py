@@ -1,4 +1,4 @@
-"""Write a file whole or not at all: `whole_file`, and where: `writable`."""
+"""Write a file whole or not at all: `atomic_file`, and where: `writable`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tinyllm.errors import UsageError
 
 
 @contextmanager
-def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """A new file to write into, which takes the place of `path` at the block's end.
 
     After an exception, Ctrl-C included, `path` is what it was and nothing is left over.

@@ -19,7 +19,7 @@ from tinyllm.engine import Array, Tokenizer
 from tinyllm.errors import CacheError, UsageError
 from tinyllm.model.config import Config
 from tinyllm.model.transformer import Model
-from tinyllm.text.start import after_bos
+from tinyllm.text.stream import after_bos
 
 
 class NumpyEngine:

@@ -7,9 +7,11 @@ import os
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
+import tinyllm
 from tinyllm.agent.tools import Registry
 from tinyllm.cli import main as cli
 
@@ -337,3 +339,57 @@ def test_an_empty_answer_is_an_answer(capsys, monkeypatch):
     code, out, _ = run(capsys, "agent", QUESTION)
     assert code == 0
     assert out.splitlines()[-1] == "ANSWER: "
+
+
+def piped(text, *arguments):
+    """(exit code, standard output, standard error) of a command that reads a pipe."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tinyllm", *arguments],
+        input=text.encode(), capture_output=True, check=False,
+    )  # fmt: skip
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+@pytest.mark.parametrize("dash", [[], ["-"]])
+def test_generate_continues_what_comes_through_a_pipe(dash, capsys):
+    arguments = ["--max-new-tokens", "8"]
+    code, out, err = piped("Once upon a time\n", "generate", *dash, *arguments)
+    assert (code, err) == (0, "")
+    given = run(capsys, "generate", "Once upon a time", *arguments)[1]
+    assert out == given.replace("\n", os.linesep)
+
+
+def test_the_agent_solves_the_task_that_comes_through_a_pipe():
+    code, out, _ = piped(f"{QUESTION}\n", "agent", "-", "--fast")
+    assert code == 0
+    assert out.splitlines()[-1] == "ANSWER: 1018039"
+
+
+def test_without_a_text_on_a_terminal_it_says_what_to_give(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
+    code, out, err = run(capsys, "generate")
+    assert (code, out) == (2, "")
+    assert "give the prompt, or send it by a pipe" in err
+
+
+def test_a_shorter_context_ends_the_text_and_a_longer_one_is_refused(capsys):
+    arguments = ("generate", "Once upon a time", "--max-new-tokens", "99", "--json")
+    code, out, _ = run(capsys, *arguments, "--context", "20")
+    assert code == 0
+    assert json.loads(out)["stop_reason"] == "context"
+    code, _, err = run(capsys, *arguments, "--context", "9999")
+    assert code == 2
+    assert "512" in err
+
+
+def test_fast_mode_is_asked_for_by_a_flag(capsys, monkeypatch):
+    seen, real = [], tinyllm.load
+
+    def load(*given):
+        seen.append(given)
+        return real(*given)
+
+    monkeypatch.setattr("tinyllm.load", load)
+    run(capsys, "generate", "a", "--fast", "--max-new-tokens", "1")
+    run(capsys, "generate", "a", "--max-new-tokens", "1")
+    assert [exact for _, exact, *_ in seen] == [False, True]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import pickle
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from tinyllm.errors import CheckpointError, ModelNotFoundError, TokenizationError
 from tinyllm.formats import safetensors, tokenizer_json
 from tinyllm.formats.hf_folder import load_folder, read_weights, save_folder
+from tinyllm.model.transformer import Model
 from tinyllm.text.bpe import BPE
 from tinyllm.text.sentencepiece import SentencePiece
 
@@ -276,7 +278,6 @@ def test_only_the_shards_that_the_index_names_are_opened(shards):
         "",
         "..",
         "a\0.safetensors",
-        "a\ud800.safetensors",
         "a" * 300 + ".safetensors",
         "pytorch_model.bin",
         3,
@@ -293,6 +294,12 @@ def test_a_shard_that_is_no_name_in_the_folder_is_refused(shards, weights, name)
     with pytest.raises(CheckpointError, match=f"'{NORM}' is in") as caught:
         load_folder(shards)
     assert repr(name) in str(caught.value)
+
+
+def test_a_shard_with_half_a_surrogate_pair_is_refused(shards):
+    write_index(shards, weight_map(shards) | {NORM: "a\ud800.safetensors"})
+    with pytest.raises(CheckpointError, match="half a surrogate pair"):
+        load_folder(shards)
 
 
 def test_an_absolute_shard_is_refused_although_it_is_in_the_folder(shards):
@@ -337,7 +344,7 @@ def test_a_tensor_twice_in_the_index_is_named(shards):
     path = shards / INDEX
     twice = f'"weight_map": {{"{NORM}": "{SHARDS[0]}", '
     path.write_text(path.read_text().replace('"weight_map": {', twice))
-    with pytest.raises(CheckpointError, match=f"'{NORM}' stands twice"):
+    with pytest.raises(CheckpointError, match=f"given twice among '{NORM}'"):
         load_folder(shards)
 
 
@@ -387,3 +394,38 @@ def test_a_pickled_checkpoint_is_refused_and_never_unpickled(folder, name):
 def test_a_pickled_checkpoint_beside_safetensors_does_no_harm(folder):
     (folder / "pytorch_model.bin").write_bytes(b"junk")
     load_folder(folder)
+
+
+def test_a_head_beside_tied_embeddings_is_used_where_it_differs(
+    tmp_path, config, weights, tokenizer
+):
+    tied = replace(config, tied_embeddings=True)
+    plain = {n: w for n, w in weights.items() if n != "lm_head.weight"}
+    ids = [1, 5, 9]
+    for name, head in {
+        "none": None,
+        "equal": plain["model.embed_tokens.weight"],
+        "other": weights["lm_head.weight"],
+    }.items():
+        given = plain if head is None else plain | {"lm_head.weight": head}
+        save_folder(tmp_path / name, tied, given, tokenizer, "F32")
+    found = {n: load_folder(tmp_path / n)[0].forward(ids) for n in ("none", "equal")}
+    assert np.array_equal(found["none"], found["equal"])
+    other = load_folder(tmp_path / "other")[0].forward(ids)
+    assert np.array_equal(other, Model(config, weights).forward(ids))
+    assert not np.allclose(other, found["none"], atol=1e-2)
+
+
+def test_a_head_of_another_shape_beside_tied_embeddings_is_refused(config, weights):
+    tied = replace(config, tied_embeddings=True)
+    with pytest.raises(CheckpointError, match=r"lm_head.weight has shape \(3, 44\)"):
+        Model(tied, weights | {"lm_head.weight": weights["lm_head.weight"][:3]})
+
+
+def test_another_architecture_is_refused_with_the_file_and_a_way_out(shards):
+    values = json.loads((shards / "config.json").read_text())
+    values["model_type"] = "mistral"
+    (shards / "config.json").write_text(json.dumps(values))
+    with pytest.raises(CheckpointError, match="plain Llamas only") as caught:
+        load_folder(shards)
+    assert str(shards / "config.json") in str(caught.value)

@@ -19,7 +19,7 @@ from tests.conftest import random_weights
 from tinyllm.errors import CheckpointError, ModelNotFoundError
 from tinyllm.formats import safetensors
 from tinyllm.formats.llama2c import parse, read, write
-from tinyllm.formats.rope_layout import to_halves
+from tinyllm.formats.tensor import to_halves
 from tinyllm.model.cache import KVCache
 from tinyllm.model.config import Config
 from tinyllm.model.transformer import Model

@@ -270,3 +270,11 @@ def test_loading_never_even_imports_what_downloads(folder):
     )
     assert ran.stdout.splitlines()[-2:] == ["nobody is missing", "False False"]
     assert not folder.exists()
+
+
+def test_an_id_of_the_hub_says_how_to_get_the_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModelNotFoundError, match=r"hf download ORG/Name-1\.5B"):
+        find("ORG/Name-1.5B")
+    (tmp_path / "ORG" / "Name-1.5B").mkdir(parents=True)
+    assert find("ORG/Name-1.5B") == Path("ORG/Name-1.5B")

@@ -122,3 +122,18 @@ def test_a_padded_vocabulary_gets_ids_that_stand_for_nothing(tmp_path):
     narrow = Config(**{**vars(TINY), "vocab_size": 258})
     with pytest.raises(CheckpointError, match="at most 258 ids"):
         save_folder(tmp_path, narrow, random_weights(narrow), BPE.from_merges([]))
+
+
+def test_a_git_lfs_pointer_is_named_as_what_it_is(tmp_path):
+    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 9\n"
+    for name in ("model.gguf", "model.bin"):
+        (tmp_path / name).write_bytes(pointer)
+        with pytest.raises(CheckpointError, match=r"Git LFS pointer.*git lfs pull"):
+            open_model(tmp_path / name)
+
+
+def test_a_gguf_file_under_the_name_of_a_bin_says_so(tmp_path):
+    path = tmp_path / "model.bin"
+    path.write_bytes(b"GGUF" + bytes(60))
+    with pytest.raises(CheckpointError, match=r"is a GGUF file: .*\.gguf"):
+        open_model(path)

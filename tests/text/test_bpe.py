@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tinyllm.errors import InvalidTokenError, TokenizationError
-from tinyllm.text.bpe import BPE, SPECIALS, merge, train
-from tinyllm.text.pretokenize import split
+from tinyllm.text.bpe import BPE, SPECIALS, merge, merge_all, split, train
 
 CORPUS = ["the cat and the hat that the man had", "aaaaaaaa aaaa aab", "añb añb 🦙🦙"]
 TOKENIZER = BPE.from_merges(train(CORPUS * 3, 290))
@@ -169,3 +168,127 @@ def test_what_is_no_text_cannot_be_encoded(text):
 def test_bos_and_eos_must_be_special(ids):
     with pytest.raises(TokenizationError, match="special"):
         BPE(TOKENIZER.tokens, [], TOKENIZER.specials, **ids)
+
+
+@given(st.text(), st.sampled_from(["gpt-2", "smollm"]))
+def test_the_pieces_joined_are_the_text(text, kind):
+    assert "".join(split(text, kind)) == text
+
+
+def test_smollm_sets_every_digit_apart():
+    assert split("33333", "smollm") == ["3"] * 5
+    assert split("a 12", "smollm") == ["a", " ", "1", "2"]
+
+
+def test_gpt_2_keeps_a_number_whole_with_its_space():
+    assert split("33333 17", "gpt-2") == ["33333", " 17"]
+
+
+def test_contractions_are_case_sensitive():
+    assert split("I'VE I've") == ["I", "'", "VE", " I", "'ve"]
+
+
+def test_a_line_break_pair_is_cut_before_the_word():
+    assert split("a\r\nb") == ["a", "\r", "\n", "b"]
+
+
+def test_the_last_space_of_many_belongs_to_the_word():
+    assert split("a   b") == ["a", "  ", " b"]
+    assert split("a   ") == ["a", "   "]
+
+
+# Engines disagree on these classes, so they are named: what is white space here is
+# what Unicode calls White_Space, and a number is anything in N, not only 0 to 9.
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        ("a\u00a0b", ["a", "\u00a0", "b"]),  # no-break space
+        ("a\u3000b", ["a", "\u3000", "b"]),  # ideographic space
+        ("a\u0085b", ["a", "\u0085", "b"]),  # next line
+        ("a \x1c b", ["a", " \x1c", " b"]),  # a separator that Python calls a space
+        ("a\u200bb", ["a", "\u200b", "b"]),  # zero width, and no space
+        ("x²", ["x", "²"]),
+        ("½٣Ⅷ", ["½", "٣", "Ⅷ"]),  # fraction, Arabic-Indic digit, Roman numeral
+        ("né", ["né"]),
+        ("e\u0301a", ["e", "\u0301", "a"]),  # a combining accent is no letter
+    ],
+)
+def test_unusual_white_space_and_numbers(text, pieces):
+    assert split(text, "smollm") == pieces
+
+
+def test_an_unknown_pre_tokenizer_is_named():
+    with pytest.raises(TokenizationError, match="'llama-9'"):
+        split("a", "llama-9")
+
+
+# Ranks with ties, a merge of merges, and "abc" without either half.
+RANKS = {"aa": 1.0, "ab": 1.0, "bb": 0.5, "aab": 2.0, "abc": -3.0, "aaaa": 2.0, "bc": 9}
+WORDS = st.text(alphabet="abc", max_size=24)
+
+
+def found(a: str, b: str) -> tuple[float, str] | None:
+    return (RANKS[a + b], a + b) if a + b in RANKS else None
+
+
+def naive(symbols: list, found) -> list:
+    """The specification, O(n²): merge the best pair, the leftmost, and start again."""
+    parts = list(symbols)
+    while pairs := [
+        (pair[0], i, pair[1])
+        for i, (a, b) in enumerate(pairwise(parts))
+        if (pair := found(a, b)) is not None
+    ]:
+        _, i, merged = min(pairs)
+        parts[i : i + 2] = [merged]
+    return parts
+
+
+@given(WORDS)
+def test_texts_merge_as_the_naive_loop_says(word):
+    assert merge_all(word, found) == naive(list(word), found)
+
+
+@given(st.dictionaries(st.text("ab", min_size=2, max_size=6), st.integers(0, 3)), WORDS)
+def test_any_ranks_give_what_the_naive_loop_gives(ranks, word):
+    def any_found(a, b):
+        return (ranks[a + b], a + b) if a + b in ranks else None
+
+    assert merge_all(word, any_found) == naive(list(word), any_found)
+
+
+@given(st.lists(st.integers(0, 3), max_size=24))
+def test_ids_merge_as_the_naive_loop_says_even_if_two_pairs_become_one_id(ids):
+    ranks = {(0, 1): (2, 4), (1, 0): (1, 5), (4, 4): (0, 6), (2, 3): (3, 4)}
+    got = merge_all(ids, lambda a, b: ranks.get((a, b)))
+    assert got == naive(ids, lambda a, b: ranks.get((a, b)))
+
+
+@pytest.mark.parametrize(
+    ("word", "parts"),
+    [
+        ("", []),
+        ("a", ["a"]),
+        ("aaa", ["aa", "a"]),  # the leftmost of equals
+        ("aab", ["aab"]),
+        ("abb", ["a", "bb"]),  # the lowest rank, though it is further right
+        ("abc", ["abc"]),
+        ("cc", ["c", "c"]),
+    ],
+)
+def test_the_lowest_rank_goes_first_and_then_the_leftmost(word, parts):
+    assert merge_all(word, found) == parts
+
+
+def test_the_id_0_and_the_rank_0_are_as_good_as_any():
+    assert merge_all([0, 0, 0], lambda a, b: (0, 0) if a == b == 0 else None) == [0]
+
+
+@pytest.mark.parametrize("word", ["a", "b", "ab", "aab", "c"])
+def test_a_hundred_thousand_letters_are_no_trouble(word):
+    """Quadratic work would take minutes here, and the time limit of a test is five."""
+    n = 100_000 // len(word)
+    parts = merge_all(word * n, found)
+    assert "".join(parts) == word * n
+    few = naive(list(word * 60), found)
+    assert parts[:10] == few[:10]

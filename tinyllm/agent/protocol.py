@@ -29,7 +29,7 @@ from typing import Any
 from tinyllm import strict_json
 from tinyllm.engine import Tokenizer
 from tinyllm.errors import ProtocolError, UsageError
-from tinyllm.text.start import after_bos
+from tinyllm.text.stream import after_bos
 
 # A label begins with the line break that ends the slot before it, and ends with the
 # blank, so that a slot begins with its first word.

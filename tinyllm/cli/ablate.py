@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tinyllm.atomic_file import whole_file, writable
+from tinyllm.atomic_file import atomic_file, writable
 from tinyllm.cli.options import positive, whole
 from tinyllm.errors import InferenceError, UsageError
 from tinyllm.progress import Progress
@@ -170,5 +170,5 @@ def _draw(rows: Sequence[Row], path: Path) -> None:
 
 def _write(path: Path, data: bytes) -> None:
     """Write a file, all of it or nothing."""
-    with whole_file(path) as file:
+    with atomic_file(path) as file:
         file.write(data)

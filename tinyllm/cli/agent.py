@@ -8,7 +8,13 @@ import os
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from tinyllm.cli.options import positive, sampling_options, shown_json
+from tinyllm.cli.options import (
+    load_model,
+    positive,
+    read_text,
+    sampling_options,
+    shown_json,
+)
 from tinyllm.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,7 +23,8 @@ if TYPE_CHECKING:
 
 def agent_options(option: Any) -> None:
     """Declare the options of `tinyllm agent`."""
-    option("task", help="what to do, one line")
+    about = "what to do, one line (-: standard input, as when it is left out)"
+    option("task", nargs="?", default="-", help=about)
     option("--root", default=".", help="the folder that read_file may read (.)")
     option("--max-steps", type=positive, default=8, help="give up after so many (8)")
     about = "give up after so many seconds (600)"
@@ -39,7 +46,8 @@ def run_agent(args: argparse.Namespace) -> int:
 
     if args.json and args.json_lines:
         raise UsageError("--json and --json-lines are two forms: choose one")
-    clean_task(args.task)  # an empty task is no reason to load a model
+    task = read_text(args.task, "task")
+    clean_task(task)  # an empty task is no reason to load a model
     registry = (tools.every if args.all_tools else tools.default)(args.root)
     backend, options = _backend(args)
     agent = tinyllm.Agent(
@@ -54,7 +62,7 @@ def run_agent(args: argparse.Namespace) -> int:
         elif not args.json:
             print(step, flush=True)
 
-    trace = agent.run(args.task, on_step=show)
+    trace = agent.run(task, on_step=show)
     answer = "NO ANSWER" if trace.answer is None else f"ANSWER: {trace.answer}"
     if args.json:
         plain = json.dumps(trace.to_json(), ensure_ascii=False, indent=2)
@@ -68,14 +76,11 @@ def run_agent(args: argparse.Namespace) -> int:
 
 def _backend(args: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     """The model, or the server's backend, with the options for Agent."""
-    import tinyllm
-
     sampling = {"temperature": args.temperature, "seed": args.seed}
     if args.server is None:
         if args.api_key_env:
             raise UsageError("--api-key-env is for a server: add --server URL")
-        lm = tinyllm.load(args.model, tokenizer=args.tokenizer)
-        return lm, sampling | {"constrain": not args.no_grammar}
+        return load_model(args), sampling | {"constrain": not args.no_grammar}
     from tinyllm.server.backend import HttpBackend
 
     key = os.environ.get(args.api_key_env) if args.api_key_env else None

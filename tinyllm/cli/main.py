@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import io
-import json
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -16,8 +15,9 @@ from typing import Any
 
 from tinyllm.cli.ablate import ablate_options, run_ablate
 from tinyllm.cli.agent import agent_options, run_agent
+from tinyllm.cli.evaluate import evaluate_options, run_evaluate
+from tinyllm.cli.generate import generate_options, run_generate
 from tinyllm.cli.models import models_options, run_models
-from tinyllm.cli.options import positive, sampling_options, shown_json, whole
 from tinyllm.cli.verify import run_verify, verify_options
 from tinyllm.errors import TinyllmError, UsageError
 from tinyllm.version import __version__
@@ -29,6 +29,7 @@ EXAMPLES = """examples:
   tinyllm agent "What is 4871 * 209?" --no-grammar --json
   tinyllm agent "What is 2 + 2?" --server http://127.0.0.1:8000/v1 --model NAME
   tinyllm generate "Once upon a time" --temperature 0.8 --seed 3
+  echo "Once upon a time" | tinyllm generate
   tinyllm evaluate --tasks 50
   tinyllm ablate --tasks 5
   tinyllm verify kv --prompt "Once upon a time"
@@ -41,63 +42,6 @@ All of it runs offline on the model inside the package; only `tinyllm models get
 downloads. --model takes a name, a folder with config.json, safetensors and
 tokenizer.json, a .gguf file, or a llama2.c .bin beside its tokenizer.bin.
 """
-
-
-def run_generate(args: argparse.Namespace) -> int:
-    """Continue a text, printed as it is made."""
-    import tinyllm
-    from tinyllm.decode.generate import stream
-
-    lm = tinyllm.load(args.model, tokenizer=args.tokenizer)
-    names = "max_new_tokens temperature top_k top_p min_p repetition_penalty seed stop"
-    options = {name: getattr(args, name) for name in names.split()}
-    if args.json:
-        made = lm.generate(args.prompt, **options)
-        shown = {"text": made.text, "token_ids": list(made.token_ids)}
-        shown |= {"stop_reason": made.stop_reason}
-        print(shown_json(json.dumps(shown, ensure_ascii=False)))
-        return 0
-    pieces = stream(lm, args.prompt, **options)
-    first = next(pieces, "")  # before anything is printed, all options are checked
-    print(args.prompt + first, end="", flush=True)
-    for piece in pieces:
-        print(piece, end="", flush=True)
-    print()
-    return 0
-
-
-def run_evaluate(args: argparse.Namespace) -> int:
-    """Solve held-out tasks and count, family by family."""
-    import tinyllm
-    from tinyllm.evaluate.held_out import HEADER, measure
-    from tinyllm.progress import Progress
-    from tinyllm.train.tasks import FAMILIES
-
-    lm = tinyllm.load(args.model, exact=False, tokenizer=args.tokenizer)
-    rows = []
-    if not args.json:
-        print(HEADER)
-    for family in args.family or list(FAMILIES):
-        if family not in FAMILIES:
-            raise UsageError(f"no family {family!r}: there are {', '.join(FAMILIES)}")
-        with Progress(args.tasks, family, "tasks") as progress:
-            tell = progress.update
-            score = measure(lm, family, args.tasks, args.seed, tell, **_arm(args))
-        low, high = score.interval
-        row = {"family": family, "tasks": score.tasks, "solved": score.solved}
-        rows.append(row | {"low": round(low, 4), "high": round(high, 4)})
-        if not args.json:
-            print(score, flush=True)
-        for task, trace in score.failures[: args.show_failures]:
-            seen = f"\nTASK: {task.question}\n{trace}\nRIGHT: {task.answer}\n"
-            print(seen, file=sys.stderr)
-    if args.json:
-        print(json.dumps(rows, indent=2))
-    return 0
-
-
-def _arm(args: argparse.Namespace) -> dict[str, Any]:
-    return {"constrain": not args.no_grammar, "temperature": args.temperature}
 
 
 def run_train(args: argparse.Namespace) -> int:
@@ -126,8 +70,8 @@ def parser() -> argparse.ArgumentParser:
         return command.add_argument
 
     agent_options(add("agent", run_agent))
-    _generate_options(add("generate", run_generate))
-    _evaluate_options(add("evaluate", run_evaluate))
+    generate_options(add("generate", run_generate))
+    evaluate_options(add("evaluate", run_evaluate))
     ablate_options(add("ablate", run_ablate))
     verify_options(add("verify", run_verify))
     option = add("train", run_train)
@@ -136,28 +80,6 @@ def parser() -> argparse.ArgumentParser:
     option("--steps", type=int, help="stop after so many steps (the recipe's own)")
     models_options(add("models", run_models))
     return top
-
-
-def _generate_options(option: Any) -> None:
-    option("prompt", help="the text to continue")
-    option("--max-new-tokens", type=whole, default=100, help="at most so many (100)")
-    option("--top-k", type=whole, default=0, help="keep the k likeliest (0: all)")
-    option("--top-p", type=float, default=1.0, help="keep this much probability (1)")
-    option(
-        "--min-p", type=float, default=0.0, help="drop what is below this x the best"
-    )
-    about = "above 1: what was said lately is less likely (1)"
-    option("--repetition-penalty", type=float, default=1.0, help=about)
-    option("--stop", action="append", default=[], help="end before this text")
-    sampling_options(option)
-
-
-def _evaluate_options(option: Any) -> None:
-    option("--tasks", type=positive, default=50, help="tasks a family (50)")
-    option("--family", action="append", help="only this one; may be repeated")
-    option("--show-failures", type=whole, default=0, help="print so many a family (0)")
-    option("--no-grammar", action="store_true", help="let the model write calls freely")
-    sampling_options(option)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -54,7 +54,7 @@ Report = tuple[bool, dict[str, Any], str]
 
 
 def _kv(load: Callable[[], NumpyEngine], texts: list[str]) -> Report:
-    from tinyllm.text.start import after_bos
+    from tinyllm.text.stream import after_bos
     from tinyllm.verify.equivalence import SURVIVAL, blind_spots, verify_kv
 
     if len(texts) > 1:

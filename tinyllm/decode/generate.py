@@ -22,8 +22,7 @@ from tinyllm.decode.stop import StopStrings
 from tinyllm.decode.threads import one_blas_thread
 from tinyllm.engine import Array, Engine
 from tinyllm.errors import ContextFullError, GrammarError, UsageError, check_int
-from tinyllm.text.start import after_bos
-from tinyllm.text.stream import TextStream
+from tinyllm.text.stream import TextStream, after_bos
 
 Mask = NDArray[np.bool_]
 

@@ -13,7 +13,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tinyllm.atomic_file import whole_file
+from tinyllm.atomic_file import atomic_file
 from tinyllm.errors import UsageError
 from tinyllm.evaluate.ablation import Arm, Condition, Outcome
 from tinyllm.models.find import find
@@ -69,7 +69,7 @@ class OutcomeFile:
     def _rewrite(self, path: Path) -> None:
         """Write what was read, all of it or nothing."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(path) as file:
+        with atomic_file(path) as file:
             for plain in [self.about, *(o.to_json() for o in self.outcomes)]:
                 file.write(json.dumps(plain).encode() + b"\n")
         self._size = path.stat().st_size

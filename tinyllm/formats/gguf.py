@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from tinyllm.errors import CheckpointError
 from tinyllm.formats.blocks import KINDS
-from tinyllm.formats.stored import Stored, mapped
+from tinyllm.formats.tensor import Stored, mapped
 
 VERSIONS = (2, 3)
 ALIGNMENT = "general.alignment"

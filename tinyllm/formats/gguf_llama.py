@@ -14,7 +14,7 @@ import numpy as np
 
 from tinyllm.errors import CheckpointError
 from tinyllm.formats.gguf import GGUF
-from tinyllm.formats.stored import Stored
+from tinyllm.formats.tensor import Stored
 from tinyllm.model.config import Config, weight_shapes
 
 SIZES = {

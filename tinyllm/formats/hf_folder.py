@@ -14,10 +14,11 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from tinyllm.atomic_file import whole_file
+from tinyllm import strict_json
+from tinyllm.atomic_file import atomic_file
 from tinyllm.errors import CheckpointError, ModelNotFoundError
 from tinyllm.formats import safetensors, tokenizer_json
-from tinyllm.formats.stored import Stored, pickled
+from tinyllm.formats.tensor import Stored, pickled
 from tinyllm.model.config import Config
 from tinyllm.model.transformer import Model, check_weights
 from tinyllm.text.bpe import BPE
@@ -40,7 +41,11 @@ def load_folder(path: str | os.PathLike[str], exact: bool = True) -> tuple[Model
         if not (folder / name).is_file():
             raise ModelNotFoundError(f"{folder} is not a model folder: no {name} in it")
     values = _read_object(folder / CONFIG, LARGEST_CONFIG)
-    config = Config.from_hf(values)
+    try:
+        config = Config.from_hf(values)
+    except CheckpointError as error:
+        said = str(error).removeprefix("config.json: ")
+        raise CheckpointError(f"{folder / CONFIG}: {said}") from None
     bos, eos = _ends(folder, values, config.vocab_size)
     weights = read_weights(folder)
     check_weights(config, weights)  # the sizes are real ones before anything is made
@@ -99,7 +104,7 @@ def save_folder(
         (folder / stale).unlink(missing_ok=True)
     tokenizer_json.save(tokenizer, folder / TOKENIZER)
     text = json.dumps(values, indent=2) + "\n"
-    with whole_file(folder / CONFIG) as file:  # last: without it a folder is no model
+    with atomic_file(folder / CONFIG) as file:  # last: without it a folder is no model
         file.write(text.encode())
 
 
@@ -176,21 +181,11 @@ def _read_object(path: Path, largest: int) -> dict[str, Any]:
             raw = file.read(largest + 1)
         if len(raw) > largest:
             raise CheckpointError(f"{path} is larger than {largest} bytes")
-        values = json.loads(raw.decode("utf-8"), object_pairs_hook=_unique)
+        values = strict_json.read(raw.decode("utf-8"))
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise CheckpointError(f"{path} is not JSON: {error}") from None
     if not isinstance(values, dict):
         raise CheckpointError(f"{path} must hold one JSON object")
     return values
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the pairs as a dict; a key that stands twice is a ValueError."""
-    found: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in found:
-            raise ValueError(f"the key {name!r} stands twice")
-        found[name] = value
-    return found

@@ -17,11 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tinyllm.atomic_file import whole_file
+from tinyllm.atomic_file import atomic_file
 from tinyllm.errors import CheckpointError
 from tinyllm.formats.blocks import Array, Bytes
-from tinyllm.formats.rope_layout import to_interleaved
-from tinyllm.formats.stored import Stored, mapped, pickled
+from tinyllm.formats.tensor import Stored, mapped, pickled, to_interleaved
 from tinyllm.model.config import Config, weight_shapes
 from tinyllm.model.layers import rope_tables
 from tinyllm.model.transformer import check_weights
@@ -60,6 +59,8 @@ def parse(data: Bytes, name: str) -> tuple[Config, dict[str, Stored]]:
     """Return config and weights in the bytes of a file that errors call `name`."""
     if bytes(data[:2]) in PICKLED:
         raise pickled(name)
+    if bytes(data[:4]) == b"GGUF":
+        raise CheckpointError(f"{name} is a GGUF file: give it a name in .gguf")
     try:
         config = _read_header(data)
         spans = _spans(config)
@@ -92,7 +93,7 @@ def write(
                 "and cannot say otherwise: save it as safetensors"
             )
     turned = _turned(config)
-    with whole_file(path) as file:
+    with atomic_file(path) as file:
         file.write(_header(config))
         for name in _names(config):
             if name == TABLES:

@@ -21,10 +21,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tinyllm.atomic_file import whole_file
+from tinyllm import strict_json
+from tinyllm.atomic_file import atomic_file
 from tinyllm.errors import CheckpointError
 from tinyllm.formats.blocks import KINDS, Bytes
-from tinyllm.formats.stored import Stored, mapped
+from tinyllm.formats.tensor import Stored, mapped
 
 LARGEST_HEADER = 100_000_000  # bytes, the format's own limit
 _BITS = {"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "BOOL": 8, "U8": 8, "I8": 8}
@@ -108,7 +109,7 @@ def write(
         offset = span[1]
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)  # tensors begin at a multiple of 8
-    with whole_file(path) as file:
+    with atomic_file(path) as file:
         file.write(struct.pack("<Q", len(text)) + text)
         for name in names:
             file.write(_encode(name, np.asarray(tensors[name]), dtype).data)
@@ -121,45 +122,26 @@ def check_dtype(dtype: str) -> None:
 
 
 def _parse(raw: Bytes, name: str) -> dict[str, Any]:
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        """Return the pairs as a dict; a key that stands twice is a ValueError."""
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            raise ValueError("a key stands twice")
-        "".join(found).encode()  # a lone surrogate is a ValueError
-        return found
-
     try:
-        if raw[:1].tobytes() != b"{":
-            raise ValueError("it does not begin with '{'")
-        text = raw.tobytes().decode("utf-8")
-        header = json.loads(
-            text,
-            object_pairs_hook=unique,
-            parse_int=_whole,
-            parse_float=_finite,
-            parse_constant=_finite,
-        )
-    except (ValueError, RecursionError) as error:
+        header = strict_json.read(raw.tobytes().decode("utf-8"), _whole)
+    except ValueError as error:
         raise CheckpointError(f"{name}: the header is not JSON: {error}") from None
+    if not isinstance(header, dict):
+        raise CheckpointError(f"{name}: the header must be a JSON object")
     metadata = header.get("__metadata__")
     texts = list(metadata.values()) if isinstance(metadata, dict) else [metadata]
     if metadata is not None and not all(isinstance(text, str) for text in texts):
         raise CheckpointError(f"{name}: __metadata__ must map names to texts")
-    return header  # type: ignore[no-any-return]
-
-
-def _finite(text: str) -> float:
-    """Return a number; NaN, or one that no float holds, is a ValueError."""
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError(f"{text:.20} is no number")
-    return number
+    return header
 
 
 def _whole(text: str) -> float:
-    """Return a whole number; -0 is a float, as in the library."""
-    return _finite(text) if text == "-0" or len(text) > 300 else int(text)
+    """Return a number; -0 and very long ones are floats, as in the library."""
+    if text != "-0" and len(text) <= 300:
+        return int(text)
+    if not math.isfinite(number := float(text)):
+        raise ValueError(f"{text:.20} is larger than any float")
+    return number
 
 
 def _entry(key: str, value: Any, name: str) -> Entry:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import struct
 
-from tinyllm.atomic_file import whole_file
+from tinyllm.atomic_file import atomic_file
 from tinyllm.errors import TokenizationError
 from tinyllm.formats.content import content
 from tinyllm.text.sentencepiece import Kind, SentencePiece
@@ -108,7 +108,7 @@ def save(tokenizer: SentencePiece, path: str | os.PathLike[str]) -> None:
         )
     texts = [pieces[0], *(f"\n{name}\n" for name in pieces[1:3]), *pieces[3:]]
     data = [text.encode() for text in texts]
-    with whole_file(path) as file:
+    with atomic_file(path) as file:
         file.write(struct.pack("<i", max(map(len, data))))
         for token, score in zip(data, tokenizer.scores, strict=True):
             file.write(struct.pack("<fi", score, len(token)) + token)

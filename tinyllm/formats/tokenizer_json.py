@@ -12,7 +12,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from tinyllm.atomic_file import whole_file
+from tinyllm.atomic_file import atomic_file
 from tinyllm.errors import TokenizationError
 from tinyllm.formats.bytelevel import byte_characters, from_vocabulary
 from tinyllm.formats.content import content
@@ -36,7 +36,7 @@ def save(tokenizer: BPE, path: str | os.PathLike[str]) -> None:
     The file appears whole or not at all.
     """
     text = json.dumps(_document(tokenizer), ensure_ascii=False, indent=1) + "\n"
-    with whole_file(path) as file:
+    with atomic_file(path) as file:
         file.write(text.encode())
 
 

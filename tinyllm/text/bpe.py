@@ -1,21 +1,88 @@
 """Byte-level byte-pair encoding: learn merges from text, then encode and decode.
 
-`train(pieces, vocab_size)` learns the merges, `BPE` applies them. The unit is the
-byte, so every text can be spelled; ids are special tokens first, then the 256
-bytes in their own order, then one id a merge, in the order learned.
+`split` cuts a text into words across which nothing is merged, `train` learns the
+merges, and `BPE` applies them by `merge_all`. The unit is the byte, so every text can
+be spelled. Ids are special tokens first, then the 256 bytes in their own order, then
+one id for each merge in the order learned.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache
 from itertools import pairwise
+from typing import TypeVar
+
+import regex
 
 from tinyllm.errors import TokenizationError
-from tinyllm.text.merging import merge_all
-from tinyllm.text.pretokenize import split
 from tinyllm.text.vocabulary import Vocabulary, utf8
+
+# Source: openai/gpt-2, encoder.py. Contractions are case-sensitive on purpose.
+_GPT2 = regex.compile(
+    r"'(?:s|t|re|ve|m|ll|d)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+)
+_DIGIT = regex.compile(r"(\p{N})")
+
+
+def split(text: str, kind: str = "smollm") -> list[str]:
+    """The pieces of `text` under the pre-tokenizer `kind`: "gpt-2" or "smollm".
+
+    >>> split("Add 17 and it's", "smollm")
+    ['Add', ' ', '1', '7', ' and', ' it', "'s"]
+
+    Raises TokenizationError for a pre-tokenizer that is not known.
+    """
+    if kind == "gpt-2":
+        return list(_GPT2.findall(text))
+    if kind == "smollm":
+        return [p for part in _DIGIT.split(text) for p in _GPT2.findall(part)]
+    raise TokenizationError(
+        f"unknown pre-tokenizer {kind!r}: this package knows 'gpt-2' and 'smollm'"
+    )
+
+
+Symbol = TypeVar("Symbol", int, str)
+
+
+def merge_all(
+    symbols: Sequence[Symbol],
+    found: Callable[[Symbol, Symbol], tuple[float, Symbol] | None],
+) -> list[Symbol]:
+    """The symbols after all merges, lowest rank first and then the leftmost.
+
+    `found(a, b)` is the rank of a pair and what it becomes, None if it stays apart. A
+    heap of candidate pairs over a linked list: n log n in the number of symbols.
+
+    >>> merge_all("aaab", lambda a, b: (0, a + b) if a + b in ("aa", "ab") else None)
+    ['aa', 'ab']
+    """
+    parts: list[Symbol | None] = list(symbols)
+    n = len(parts)
+    left, right = list(range(-1, n - 1)), list(range(1, n + 1))
+    heap: list[tuple[float, int, Symbol, Symbol, Symbol]] = []
+
+    def offer(i: int, j: int) -> None:
+        if i >= 0 and j < n and (pair := found(parts[i], parts[j])):  # type: ignore
+            heapq.heappush(heap, (pair[0], i, parts[i], parts[j], pair[1]))  # type: ignore
+
+    for i in range(n - 1):
+        offer(i, i + 1)
+    while heap:
+        _, i, a, b, merged = heapq.heappop(heap)
+        j = right[i]
+        if parts[i] != a or j >= n or parts[j] != b:
+            continue  # a candidate that an earlier merge has used up
+        parts[i], parts[j] = merged, None
+        right[i] = right[j]
+        if right[i] < n:
+            left[right[i]] = i
+        offer(i, right[i])
+        offer(left[i], i)
+    return [part for part in parts if part is not None]
+
 
 Pair = tuple[int, int]
 SPECIALS = ("<|pad|>", "<|bos|>", "<|eos|>")

@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from enum import IntEnum
 
 from tinyllm.errors import TokenizationError
-from tinyllm.text.merging import merge_all
+from tinyllm.text.bpe import merge_all
 from tinyllm.text.vocabulary import Vocabulary, utf8
 
 MAX_SCORE = 3.4028235e38  # the largest float32

@@ -1,14 +1,21 @@
-"""Turn tokens into text as they come, whole characters only.
+"""Where a text begins and how it comes: `after_bos`, and `TextStream` for its end.
 
-One character may be spread over several tokens (an emoji takes up to four), so the
-bytes of an unfinished one are held back until the rest arrives.
+One character may be spread over several tokens (an emoji takes up to four), so
+`TextStream` waits with the bytes of an unfinished one until the rest arrives.
 """
 
 from __future__ import annotations
 
 import codecs
+from collections.abc import Iterable
 
 from tinyllm.engine import Tokenizer
+
+
+def after_bos(tokenizer: Tokenizer, token_ids: Iterable[int]) -> list[int]:
+    """Return the ids for a model: after bos if it expects one, or has no other id."""
+    ids = list(token_ids)
+    return [tokenizer.bos_id, *ids] if tokenizer.add_bos or not ids else ids
 
 
 class TextStream:

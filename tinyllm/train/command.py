@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
 
-from tinyllm.atomic_file import whole_file, writable
+from tinyllm.atomic_file import atomic_file, writable
 from tinyllm.errors import UsageError
 from tinyllm.progress import Progress
 from tinyllm.text.bpe import BPE
@@ -163,7 +163,7 @@ def _publish(
 
     Until it is there, the folder does not open as a model.
     """
-    with whole_file(folder / "README.md") as file:
+    with atomic_file(folder / "README.md") as file:
         file.write(text.encode())
     from tinyllm.formats.hf_folder import save_folder  # a file format: not the course
 

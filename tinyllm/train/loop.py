@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tinyllm.atomic_file import whole_file
+from tinyllm.atomic_file import atomic_file
 from tinyllm.errors import CheckpointError, InferenceError, Named, UsageError
 from tinyllm.model.config import Config, weight_shapes
 from tinyllm.progress import ignore
@@ -215,7 +215,7 @@ def save(path: Path, optimizer: AdamW, recipe: Recipe) -> None:
     """Write the state of a run, all of it or nothing."""
     path.parent.mkdir(parents=True, exist_ok=True)
     state = {"steps": np.array(optimizer.steps), "recipe": np.array(repr(recipe))}
-    with whole_file(path) as file:
+    with atomic_file(path) as file:
         np.savez(file, **state, **state_arrays(optimizer))  # type: ignore[arg-type]
 
 

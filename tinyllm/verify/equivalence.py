@@ -20,7 +20,7 @@ from tinyllm.engine import Array, Engine
 from tinyllm.errors import ContextFullError, InferenceError, PromptTooShortError
 from tinyllm.numpy_engine import NumpyEngine
 from tinyllm.progress import ignore
-from tinyllm.text.start import after_bos
+from tinyllm.text.stream import after_bos
 from tinyllm.verify.injected import shifted, slipped
 
 ROUNDING = 5e-6  # of the largest logit: float32 rounds in proportion

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 
 from tinyllm.decode.session import common_prefix
 from tinyllm.errors import TokenizationError, UsageError
-from tinyllm.text.start import after_bos
+from tinyllm.text.stream import after_bos
 from tinyllm.widgets.picture import BLUE, GREY, ORANGE, figure, png, pre, shown, styled
 from tinyllm.widgets.recorder import Event
 from tinyllm.widgets.words import Words

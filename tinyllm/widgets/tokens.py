@@ -18,8 +18,7 @@ from IPython.display import Image
 from matplotlib.axes import Axes
 
 from tinyllm.errors import TokenizationError
-from tinyllm.text.bpe import merge
-from tinyllm.text.pretokenize import split
+from tinyllm.text.bpe import merge, split
 from tinyllm.widgets.picture import (
     BLUE,
     GREEN,

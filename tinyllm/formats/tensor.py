@@ -2,6 +2,11 @@
 
 Readers give a dict of these, views of a `mapped` file. A model turns each into an array
 once, so that loading needs little more memory than the weights themselves.
+
+The rows that RoPE turns in pairs are stored in one of two layouts. INTERLEAVED: rows 2i
+and 2i + 1 of a head are a pair (llama2.c, GGUF, the paper). HALVES: rows i and i + E/2
+are (Hugging Face, and the forward pass of this package). A model read in the wrong
+layout writes a few right words, then nonsense.
 """
 
 from __future__ import annotations
@@ -17,7 +22,30 @@ from numpy.typing import NDArray
 
 from tinyllm.errors import CheckpointError, ModelNotFoundError
 from tinyllm.formats.blocks import decode
-from tinyllm.formats.rope_layout import to_halves
+
+INTERLEAVED, HALVES = "interleaved pairs", "split halves"
+
+
+def to_halves(weight: NDArray[np.float32], n_heads: int) -> NDArray[np.float32]:
+    """Return the rows (n_heads * E, D) of interleaved pairs as split halves.
+
+    Rows 0 1 2 3 of a head become 0 2 1 3. `n_heads` is K, not H, for the keys.
+    """
+    rows, width = weight.shape
+    half = rows // n_heads // 2  # E/2
+    pairs = weight.reshape(n_heads, half, 2, width)
+    return pairs.swapaxes(1, 2).reshape(rows, width)  # (heads * E, D)
+
+
+def to_interleaved(weight: NDArray[np.float32], n_heads: int) -> NDArray[np.float32]:
+    """Return the rows (n_heads * E, D) of split halves as interleaved pairs."""
+    rows, width = weight.shape
+    half = rows // n_heads // 2  # E/2
+    halves = weight.reshape(n_heads, 2, half, width)
+    return halves.swapaxes(1, 2).reshape(rows, width)  # (heads * E, D)
+
+
+LFS = b"version https://git-lfs"  # how a pointer file begins
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +89,11 @@ def mapped(path: str | os.PathLike[str]) -> NDArray[np.uint8]:
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise ModelNotFoundError(f"{path} is not a file")
         with open(path, "rb") as file:
+            if file.read(len(LFS)) == LFS:
+                raise CheckpointError(
+                    f"{path} is a Git LFS pointer: a few lines that stand for the real "
+                    "file. Run `git lfs pull` where you cloned it, or download the file"
+                )
             if not os.fstat(file.fileno()).st_size:
                 return np.empty(0, np.uint8)
             return np.frombuffer(
