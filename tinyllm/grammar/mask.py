@@ -156,27 +156,24 @@ class TokenGrammar:
         return completion.by_bytes or completion.tokens(state) is not None
 
     def _make_row(self, state: State) -> _Row:
-        self.machine.check(state)
-        by_bytes = self._completion.by_bytes
-        mask = self._by_levels(state) if by_bytes else self._one_by_one(state)
-        if self.machine.may_end(state):
-            mask = mask.copy()  # it may be that of other states, too
-            mask[self.vocabulary.eos_ids] = True
-        mask.flags.writeable = False
-        return _Row(mask, int(np.count_nonzero(mask)))
-
-    def _by_levels(self, state: State) -> Mask:
         """Return what the stack says, from its top down as far as tokens reach."""
+        self.machine.check(state)
         (dfa, frame), longest = state, self.vocabulary.longest
         part: _Part | None = None
-        while True:
+        while self._completion.by_bytes:
             # As often as a token is long, or more often, makes no difference to it.
             min_left = min(frame.min_left, longest) if frame else 0
             max_left = min(frame.max_left, longest) if frame else 0
             part = self._part(dfa, min_left, max_left, part)
             if frame is None or not len(part.exits):
-                return part.mask
+                break
             dfa, frame = frame.state, frame.below
+        mask = part.mask if part else self._one_by_one(state)
+        if self.machine.may_end(state):
+            mask = mask.copy()  # it may be that of other states, too
+            mask[self.vocabulary.eos_ids] = True
+        mask.flags.writeable = False
+        return _Row(mask, int(np.count_nonzero(mask)))
 
     def _make_part(
         self, dfa: DFAState, min_left: int, max_left: int, above: _Part | None

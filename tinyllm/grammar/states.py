@@ -238,18 +238,16 @@ class States:
         closure = self._closure(positions)
         state = self._known.get(closure)
         if state is None:
-            final = any(n in self.network.is_end and not back for n, back in closure)
-            needed = min((self._needed(*place) for place in closure), default=FAR)
-            state = DFAState(closure, final, needed)
+            network, totals = self.network, [FAR]
+            for node, back in closure:
+                totals.append(network.needed[node])
+                for rule, to, min_left, _ in back:
+                    once = network.needed[network.starts[rule]]
+                    totals[-1] += min_left * once + network.needed[to]
+            final = any(node in network.is_end and not back for node, back in closure)
+            state = DFAState(closure, final, min(totals))
             self._known[closure] = state
         return state
-
-    def _needed(self, node: int, back: tuple[Return, ...]) -> int:
-        """Return the fewest bytes from a position to the end of its own rule."""
-        needed, starts = self.network.needed, self.network.starts
-        return needed[node] + sum(
-            needed[call.to] + call.min_left * needed[starts[call.rule]] for call in back
-        )
 
     def _closure(self, positions: Iterable[Position]) -> frozenset[Position]:
         """Return the positions that free edges reach and that read a byte or end."""

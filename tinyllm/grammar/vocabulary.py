@@ -130,7 +130,16 @@ class Vocabulary:
         nodes (N,): the prefixes that have been read already, by default the empty one.
         """
         steps = _Steps(machine, state)
-        live = self._live(steps, state) if nodes is None else self._from(steps, nodes)
+        legal = machine.legal_bytes(state)
+        loop, tick = machine.loop(state) if len(legal) >= MOST else (frozenset(), 0)
+        live = None
+        if nodes is None and len(legal) <= FEW:
+            live = self._one_by_one(steps, legal)
+        elif nodes is None and len(loop) >= MOST:
+            live = self._around(steps, loop, tick)
+        if live is None:
+            begin = np.zeros(1, np.int64) if nodes is None else nodes
+            live = self._from(steps, begin, legal)
         place, token = _spread(
             self._first_token[live.node], self._n_tokens[live.node]
         )  # (N,)
@@ -145,22 +154,15 @@ class Vocabulary:
             steps.states,
         )
 
-    def _live(self, steps: _Steps, state: State) -> _Live:
-        """Return the prefixes that are alive, in the way that is quickest."""
-        legal = steps.machine.legal_bytes(state)
-        if len(legal) <= FEW and (live := self._one_by_one(steps, legal)):
-            return live
-        loop, tick = steps.machine.loop(state)
-        if len(loop) < MOST:
-            return self._from(steps, np.zeros(1, np.int64))
+    def _around(self, steps: _Steps, loop: frozenset[int], tick: int) -> _Live:
+        """Return what is alive where many bytes lead from state 1 to itself."""
         inside, border = self._loop_of(loop)
         first = _Live(inside, np.ones_like(inside), self._depth[inside] * tick)
         before = (self._depth[border] - 1) * tick
         return self._levels(steps, first, _Live(border, np.ones_like(border), before))
 
-    def _from(self, steps: _Steps, node: Ints) -> _Live:
+    def _from(self, steps: _Steps, node: Ints, legal: frozenset[int]) -> _Live:
         """Return what is alive of the prefixes that go on from some, in state 1."""
-        legal = steps.machine.legal_bytes(steps.states[1])
         first = _Live(node, np.ones_like(node), np.zeros_like(node))
         if len(legal) > FEW or len(node) < MANY:
             return self._levels(steps, first, self._below(first))
