@@ -14,7 +14,7 @@ from tinyllm.errors import UsageError
 
 @contextmanager
 def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """A new file to write into, which takes the place of `path` at the block's end.
+    """Yield a new file to write, which replaces `path` at the end of the block.
 
     After an exception, Ctrl-C included, `path` is what it was and nothing is left over.
     """
@@ -32,7 +32,7 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 def writable(folder: str | os.PathLike[str]) -> Path:
-    """The folder, made if need be; UsageError if no file can be put there."""
+    """Return the folder, made if need be; UsageError if no file can be put there."""
     path = Path(folder)
     if not os.fspath(folder):
         raise UsageError('the folder\'s name is empty: name one, or "." for this one')

@@ -252,7 +252,7 @@ class LocalBackend:
         return choices, "".join(pieces)
 
     def _compiled(self) -> Grammar:
-        """The grammar of the tools; the last few registries' are remembered."""
+        """Return the grammar of the tools; the last few registries' are remembered."""
         key = json.dumps(self.tools.schema())
         if key not in self._grammars:
             if len(self._grammars) >= GRAMMARS_KEPT:

@@ -75,7 +75,7 @@ def run_agent(args: argparse.Namespace) -> int:
 
 
 def _backend(args: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
-    """The model, or the server's backend, with the options for Agent."""
+    """Return the model, or the server's backend, with the options for Agent."""
     sampling = {"temperature": args.temperature, "seed": args.seed}
     if args.server is None:
         if args.api_key_env:

@@ -53,7 +53,7 @@ def run_train(args: argparse.Namespace) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The commands and their options."""
+    """Return the commands and their options."""
     top = argparse.ArgumentParser(
         prog="tinyllm",
         description="A language-model agent built from nothing but numpy.",

@@ -81,7 +81,7 @@ def _row(known: Known, here: Whereabouts) -> tuple[str, str, str, str]:
 
 
 def _json() -> str:
-    """All that is known and was seen of every model, checksums and addresses too."""
+    """Return the catalog and the state of every model as JSON, with checksums."""
     rows: list[dict[str, Any]] = []
     for known in KNOWN.values():
         here = whereabouts(known)
@@ -93,7 +93,7 @@ def _json() -> str:
 
 
 def _bytes(known: Known, here: Whereabouts) -> int:
-    """The size of the model's files: the known one, or as they lie in the package."""
+    """Return the size of a model's files: from the catalog, or of those in the package."""
     if known.files or here.folder is None:
         return sum(file.size for file in known.files)
     return sum(path.stat().st_size for path in here.folder.iterdir())
@@ -105,7 +105,7 @@ def _from_home(path: Path | None) -> str:
 
 
 def _shorten(text: str, room: int) -> str:
-    """The end of a text that is too long, for a path's end tells more.
+    """Return the end of a text that is too long, for a path's end tells more.
 
     >>> _shorten("/home/lily/models/smollm2", 16)
     '…/models/smollm2'

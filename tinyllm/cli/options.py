@@ -47,14 +47,14 @@ def read_text(given: str, what: str) -> str:
 
 
 def whole(text: str, least: int = 0) -> int:
-    """A whole number of `least` or more; ValueError tells argparse to complain."""
+    """Return a whole number from `least`; ValueError makes argparse complain."""
     if (number := int(text)) < least:
         raise ValueError
     return number
 
 
 def positive(text: str) -> int:
-    """A whole number of 1 or more; ValueError tells argparse to complain."""
+    """Return a whole number of 1 or more; ValueError tells argparse to complain."""
     return whole(text, 1)
 
 

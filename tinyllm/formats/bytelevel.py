@@ -13,7 +13,7 @@ from tinyllm.text.bpe import BPE
 
 
 def byte_characters() -> list[str]:
-    """The printable character that stands for each of the 256 bytes, in order.
+    """Return the printable character that stands for each of the 256 bytes, in order.
 
     Printable Latin-1 stands for itself; the rest are moved up to U+0100 and on.
     Source: openai/gpt-2, encoder.py, bytes_to_unicode.
@@ -39,7 +39,7 @@ def from_vocabulary(
     add_bos: bool,
     pre_tokenizer: str,
 ) -> BPE:
-    """The tokenizer whose id i is written `texts[i]`, with merges in order of rank.
+    """Return the tokenizer whose id i is spelled `texts[i]`, merges in order of rank.
 
     `specials` maps the text of each special token to its id. Raises TokenizationError
     naming a token that is no text of byte characters, or a merge of unknown tokens.

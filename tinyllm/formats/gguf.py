@@ -195,7 +195,7 @@ class _Entry:
 
     @property
     def size(self) -> int:
-        """The number of bytes, for a shape that the blocks of the kind fill."""
+        """Return the number of bytes, for a shape that the blocks of the kind fill."""
         kind = KINDS[self.kind]
         return math.prod(self.shape) // kind.block * kind.size
 

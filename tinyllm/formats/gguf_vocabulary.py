@@ -26,7 +26,7 @@ Metadata = Mapping[str, Any]
 
 
 def tokenizer_of(metadata: Metadata, name: str) -> SentencePiece | BPE:
-    """The tokenizer that `metadata` describes; `name` is the file's, for errors.
+    """Return the tokenizer that `metadata` describes; `name` is the file's, for errors.
 
     Texts are lists of str, numbers numpy arrays. Raises TokenizationError naming the
     key that is missing, damaged or asks for what this package does not do.
@@ -45,7 +45,7 @@ def tokenizer_of(metadata: Metadata, name: str) -> SentencePiece | BPE:
 
 
 def _sentencepiece(metadata: Metadata) -> SentencePiece:
-    """A user-defined token is text if it is one character or white space only.
+    """Return a user-defined token is text if it is one character or white space only.
 
     Others are marks such as <|im_start|>, which no text may become.
     """
@@ -73,7 +73,7 @@ def _sentencepiece(metadata: Metadata) -> SentencePiece:
 
 
 def _byte_level(metadata: Metadata) -> BPE:
-    """Every token that is not normal is special, user-defined ones too."""
+    """Return every token that is not normal is special, user-defined ones too."""
     texts = _texts(metadata, "tokens")
     bos_id, eos_ids = _begin_and_end(metadata, len(texts))
     kinds = _numbers(metadata, "token_type", len(texts), "iu")
@@ -106,7 +106,7 @@ def _byte_level(metadata: Metadata) -> BPE:
 
 
 def _begin_and_end(metadata: Metadata, n: int) -> tuple[int, frozenset[int]]:
-    """The id that begins a text, eos where there is none, and the ids that end one."""
+    """Return bos (eos where a file has no bos) and the ids that end a text."""
     eos_id = _id(metadata, END_KEYS[0], n)
     more = {_id(metadata, k, n) for k in END_KEYS[1:] if PREFIX + k in metadata}
     has_bos = f"{PREFIX}bos_token_id" in metadata
@@ -127,7 +127,7 @@ def _merges(metadata: Metadata) -> list[tuple[str, str]]:
 
 
 def _value(metadata: Metadata, key: str, kind: type, default: Any = None) -> Any:
-    """The value at `tokenizer.ggml.<key>`, an error if it is not of this kind."""
+    """Return the value at `tokenizer.ggml.<key>`; an error unless it is of this kind."""
     if (value := metadata.get(PREFIX + key, default)) is None:
         raise TokenizationError(f"{PREFIX}{key} is missing")
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
@@ -155,7 +155,7 @@ def _texts(metadata: Metadata, key: str) -> list[str]:
 
 
 def _numbers(metadata: Metadata, key: str, n: int, kinds: str) -> NDArray[Any]:
-    """An array of n numbers; `kinds` are numpy's letters, "f" or "iu"."""
+    """Return an array of n numbers; `kinds` are numpy's letters, "f" or "iu"."""
     numbers: NDArray[Any] = _value(metadata, key, np.ndarray)
     if numbers.shape != (n,) or numbers.dtype.kind not in kinds:
         raise TokenizationError(

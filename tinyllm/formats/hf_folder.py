@@ -139,7 +139,7 @@ def _read_shards(folder: Path) -> dict[str, Stored]:
 
 
 def _is_shard(name: Any) -> bool:
-    """Whether a name can only mean a safetensors file beside the index."""
+    """Return whether a name can only mean a safetensors file beside the index."""
     return (
         isinstance(name, str)
         and name.endswith(".safetensors")

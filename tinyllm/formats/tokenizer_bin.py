@@ -23,7 +23,7 @@ HEAD = [Kind.UNKNOWN, Kind.CONTROL, Kind.CONTROL, *[Kind.BYTE] * len(BYTE_NAMES)
 
 
 def load(path: str | os.PathLike[str], vocab_size: int) -> SentencePiece:
-    """The tokenizer in the file `path`, of a model with `vocab_size` tokens.
+    """Return the tokenizer in the file `path`, of a model with `vocab_size` tokens.
 
     Raises TokenizationError naming the file, the token and what was expected.
     """
@@ -34,7 +34,7 @@ def load(path: str | os.PathLike[str], vocab_size: int) -> SentencePiece:
 
 
 def _tokens(data: bytes, vocab_size: int) -> tuple[list[str], list[float]]:
-    """The texts and scores; each length is checked against the bytes that follow."""
+    """Return texts and scores; each length is checked against the bytes that follow."""
     if len(data) < 4:
         raise TokenizationError(f"{len(data)} bytes: expected 4 and then the tokens")
     (longest,) = struct.unpack_from("<i", data)

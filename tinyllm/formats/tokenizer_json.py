@@ -74,7 +74,7 @@ def _document(tokenizer: BPE) -> dict[str, Any]:
 
 
 def _template(tokenizer: BPE) -> dict[str, Any]:
-    """What makes other tools put bos before a text."""
+    """Return what makes other tools put bos before a text."""
     names = {i: name for name, i in tokenizer.specials.items()}
     bos = names[tokenizer.bos_id]
     first = {"SpecialToken": {"id": bos, "type_id": 0}}
@@ -95,7 +95,7 @@ def load(
     eos_ids: Collection[int] | None = None,
     vocab_size: int | None = None,
 ) -> BPE:
-    """The tokenizer in the file `path`.
+    """Return the tokenizer in the file `path`.
 
     The file does not say which ids are bos and eos: without `bos_id` and `eos_ids` they
     are `<|bos|>` and `<|eos|>`. A `vocab_size` above the file's adds ids that stand for
@@ -169,7 +169,7 @@ def _named(specials: dict[str, int], name: str, option: str) -> int:
 
 
 def _adds_bos(document: dict[str, Any], bos_id: int) -> bool:
-    """Whether the file's template puts bos before a text; ByteLevel moves offsets only.
+    """Return whether the template puts bos before a text; ByteLevel only moves offsets.
 
     Raises TokenizationError for anything else that is put before or after a text.
     """
@@ -192,7 +192,7 @@ def _adds_bos(document: dict[str, Any], bos_id: int) -> bool:
 
 
 def _merges(listed: Any) -> list[tuple[str, str]]:
-    """The pairs of texts to merge, which files write as "a b" or as ["a", "b"]."""
+    """Return the pairs of texts to merge; files write them "a b" or ["a", "b"]."""
     if not isinstance(listed, list):
         raise TokenizationError(f"model.merges must be a list, not {listed!r:.50}")
     pairs = []
@@ -207,7 +207,7 @@ def _merges(listed: Any) -> list[tuple[str, str]]:
 
 
 def _size(vocab: dict[str, int], specials: dict[str, int]) -> int:
-    """How many ids there are; TokenizationError unless they count up from 0."""
+    """Return how many ids there are; TokenizationError unless they count up from 0."""
     ids = list((vocab | specials).values())
     if any(type(i) is not int for i in ids) or sorted(ids) != list(range(len(ids))):
         raise TokenizationError(
@@ -235,7 +235,7 @@ def _refuse_unsupported(document: dict[str, Any]) -> None:
 
 
 def _kind(document: dict[str, Any]) -> str:
-    """The name of the pre-tokenizer: SmolLM2's sets digits apart, GPT-2's does not."""
+    """Return the pre-tokenizer: SmolLM2's sets digits apart, GPT-2's does not."""
     top = document.get("pre_tokenizer") or {"type": None}
     steps = top["pretokenizers"] if top["type"] == "Sequence" else [top]
     names = [step["type"] for step in steps]

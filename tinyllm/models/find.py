@@ -91,7 +91,7 @@ def whereabouts(known: Known) -> Whereabouts:
 
 
 def places(known: Known) -> Iterator[Path]:
-    """The folders where the files of a named model may lie, in the order of looking."""
+    """Yield the folders that may hold a named model, in the order of looking."""
     if known.wheel:
         try:  # the spec of a package at the top level is found without importing it
             spec = find_spec(known.wheel.name.split("-")[0])
@@ -103,7 +103,7 @@ def places(known: Known) -> Iterator[Path]:
 
 
 def models_folder() -> Path:
-    """The user's folder of models: TINYLLM_MODELS, or `tinyllm` where caches lie.
+    """Return the user's folder of models: TINYLLM_MODELS, or `tinyllm` among caches.
 
     Raises UsageError where neither a variable nor a home folder tells.
     """

@@ -30,7 +30,7 @@ _DIGIT = regex.compile(r"(\p{N})")
 
 
 def split(text: str, kind: str = "smollm") -> list[str]:
-    """The pieces of `text` under the pre-tokenizer `kind`: "gpt-2" or "smollm".
+    """Return the pieces of `text` under the pre-tokenizer `kind`: "gpt-2" or "smollm".
 
     >>> split("Add 17 and it's", "smollm")
     ['Add', ' ', '1', '7', ' and', ' it', "'s"]
@@ -53,7 +53,7 @@ def merge_all(
     symbols: Sequence[Symbol],
     found: Callable[[Symbol, Symbol], tuple[float, Symbol] | None],
 ) -> list[Symbol]:
-    """The symbols after all merges, lowest rank first and then the leftmost.
+    """Return the symbols after all merges, lowest rank first and then the leftmost.
 
     `found(a, b)` is the rank of a pair and what it becomes, None if it stays apart. A
     heap of candidate pairs over a linked list: n log n in the number of symbols.
@@ -108,7 +108,7 @@ def merge(ids: Sequence[int], pair: Pair, new_id: int) -> list[int]:
 
 
 def train(pieces: Iterable[str], vocab_size: int) -> list[Pair]:
-    """The merges, most frequent pair first, that fill a vocabulary of `vocab_size`.
+    """Return the merges that fill a vocabulary, the most frequent pair first.
 
     `pieces` are texts; each is pre-tokenized and merges never cross a cut. Ties go to
     the pair with the smaller ids, so the same corpus gives the same merges anywhere.
@@ -196,7 +196,7 @@ class BPE(Vocabulary):
 
     @classmethod
     def from_merges(cls, merges: Sequence[Pair]) -> BPE:
-        """The tokenizer of freshly trained `merges` (as `train` returns them)."""
+        """Return the tokenizer of new `merges`, as `train` returns them."""
         tokens = [b""] * len(SPECIALS) + [bytes([b]) for b in range(256)]
         triples: list[tuple[int, int, int]] = []
         for a, b in merges:
@@ -211,7 +211,7 @@ class BPE(Vocabulary):
         return cls(tokens, triples, specials, bos_id=1, eos_ids={2})
 
     def encode(self, text: str) -> list[int]:
-        """The token ids of `text`; no special id is ever among them.
+        """Return the token ids of `text`; no special id is ever among them.
 
         Raises TokenizationError where the text is not valid Unicode (a lone surrogate),
         or has a byte that this vocabulary cannot spell: SmolLM2's lacks 21 of the 256.
@@ -225,7 +225,7 @@ class BPE(Vocabulary):
         return ids
 
     def _merge_word(self, word: bytes) -> list[int]:
-        """The ids of one piece: merge the pair of lowest rank until none is left."""
+        """Return the ids of a piece: merge the pair of lowest rank until none is left."""
         try:
             ids = [self._byte_ids[b] for b in word]
         except KeyError as error:

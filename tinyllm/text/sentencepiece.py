@@ -109,7 +109,7 @@ class SentencePiece(Vocabulary):
             raise TokenizationError(f"the vocabulary has no piece for {missing}")
 
     def encode(self, text: str) -> list[int]:
-        """The token ids of `text`; no special id is ever among them.
+        """Return the token ids of `text`; no special id is ever among them.
 
         Raises TokenizationError where the text is not valid Unicode (a lone surrogate).
         """

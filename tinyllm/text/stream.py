@@ -33,12 +33,12 @@ class TextStream:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def push(self, token_id: int) -> str:
-        """The characters that `token_id` completes; "" while one is unfinished."""
+        """Return the characters that an id completes; "" while one is unfinished."""
         data = self._tokenizer.token_bytes(token_id)
         if self._drop and data:
             data, self._drop = data.removeprefix(b" "), False
         return self._decoder.decode(data)
 
     def flush(self) -> str:
-        """What is left at the end: U+FFFD if a character was never finished."""
+        """Return what is left at the end: U+FFFD if a character was never finished."""
         return self._decoder.decode(b"", final=True)

@@ -40,7 +40,7 @@ class Vocabulary:
             )
 
     def token_bytes(self, token_id: int) -> bytes:
-        """The bytes that `token_id` stands for; b"" for a special id.
+        """Return the bytes that `token_id` stands for; b"" for a special id.
 
         Raises InvalidTokenError for anything that is not an id of the vocabulary.
         """
@@ -54,7 +54,7 @@ class Vocabulary:
         )
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of `ids`, which begin a text: the space put before it is dropped.
+        """Return the text of `ids`, which begin a text, without the space put before it.
 
         Broken UTF-8 becomes U+FFFD, special ids nothing.
         """
@@ -65,7 +65,7 @@ class Vocabulary:
 
 
 def utf8(text: str, what: str = "the text") -> bytes:
-    """The bytes of a text; TokenizationError where it is not valid Unicode."""
+    """Return the bytes of a text; TokenizationError where it is not valid Unicode."""
     if not isinstance(text, str):
         raise TokenizationError(f"{what} must be a str, not {type(text).__name__}")
     try:
