@@ -93,7 +93,7 @@ def _json() -> str:
 
 
 def _bytes(known: Known, here: Whereabouts) -> int:
-    """Return the size of a model's files: from the catalog, or of those in the package."""
+    """Return the size of a model's files: from the catalog or the package."""
     if known.files or here.folder is None:
         return sum(file.size for file in known.files)
     return sum(path.stat().st_size for path in here.folder.iterdir())

@@ -11,7 +11,7 @@ MAX_BYTES = 64 * 2**20
 
 
 def content(path: str | os.PathLike[str]) -> bytes:
-    """Return the bytes of a file; TokenizationError if it is absent, large or unreadable."""
+    """Return the bytes of a file; TokenizationError if absent, large or unreadable."""
     try:
         if not Path(path).is_file():  # a pipe or a device might never end
             raise TokenizationError("there is no such file")

@@ -127,7 +127,7 @@ def _merges(metadata: Metadata) -> list[tuple[str, str]]:
 
 
 def _value(metadata: Metadata, key: str, kind: type, default: Any = None) -> Any:
-    """Return the value at `tokenizer.ggml.<key>`; an error unless it is of this kind."""
+    """Return the value at `tokenizer.ggml.<key>`; an error unless of this kind."""
     if (value := metadata.get(PREFIX + key, default)) is None:
         raise TokenizationError(f"{PREFIX}{key} is missing")
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):

@@ -69,7 +69,7 @@ def get(known: Known, folder: Path, out: TextIO | None = None) -> Path:
 
 
 def is_right(file: File, path: Path) -> bool:
-    """Return whether the file at a path has the known size and then the known SHA-256."""
+    """Return whether the file at a path has the known size and SHA-256."""
     try:
         if not path.is_file() or path.stat().st_size != file.size:
             return False

@@ -54,7 +54,7 @@ class Vocabulary:
         )
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of `ids`, which begin a text, without the space put before it.
+        """Return the text of `ids`, which begin a text, without its dummy space.
 
         Broken UTF-8 becomes U+FFFD, special ids nothing.
         """
