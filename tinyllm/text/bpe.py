@@ -225,7 +225,7 @@ class BPE(Vocabulary):
         return ids
 
     def _merge_word(self, word: bytes) -> list[int]:
-        """Return the ids of a piece: merge the pair of lowest rank while there is one."""
+        """Return the ids of a piece: merge the pair of lowest rank, again and again."""
         try:
             ids = [self._byte_ids[b] for b in word]
         except KeyError as error:
