@@ -38,10 +38,10 @@ from tinyllm.errors import (
     ServerError,
     UsageError,
 )
-from tinyllm.server import bounded
-from tinyllm.server import client as chat_server
+
+from tinyllm.server import client
 from tinyllm.server.backend import HttpBackend
-from tinyllm.server.reply import THOUGHT_LIMIT, Told, Utf8
+from tinyllm.server.reply import THOUGHT_LIMIT, ThoughtLine, Utf8
 
 pytest.importorskip("openai", reason="the extra `http` is not installed")
 
@@ -155,9 +155,9 @@ HALVES = r"\ud83e", r"\udd99"
 @given(st.lists(st.text(st.sampled_from(" \n\r\0aé🦙THOUGHT:\u2028"), max_size=9)))
 def test_what_was_told_is_the_thought_however_it_was_cut_up(texts):
     pieces: list[str] = []
-    told = Told(10**6, pieces.append)
+    told = ThoughtLine(10**6, pieces.append)
     for end in range(len(texts) + 1):
-        if told.hear("".join(texts[:end])):
+        if told.update("".join(texts[:end])):
             break
     assert "".join(pieces) == told.text == told.text.strip()
     assert not any(character in told.text for character in "\n\r\0\u2028")
@@ -201,7 +201,7 @@ def test_a_stream_that_never_ends_is_cut(text):
 
 @pytest.mark.parametrize("nothing", [b": still here\n\n", delta(None), event({})])
 def test_a_stream_that_never_says_anything_is_an_error(nothing, monkeypatch):
-    monkeypatch.setattr(bounded, "BYTE_LIMIT", 20_000)
+    monkeypatch.setattr(client, "BYTE_LIMIT", 20_000)
     message, _ = failure(streamed_for_ever(nothing))
     assert "more than 20000 bytes" in message
 
@@ -568,7 +568,7 @@ def test_without_the_package_the_error_says_how_to_get_it(monkeypatch):
     def missing(name):
         raise ImportError(name)
 
-    monkeypatch.setattr(chat_server, "import_module", missing)
+    monkeypatch.setattr(client, "import_module", missing)
     with pytest.raises(UsageError, match=r'pip install "tinyllm-notebooks\[http\]"'):
         HttpBackend(NOWHERE, "m")
 

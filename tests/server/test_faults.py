@@ -32,7 +32,8 @@ from tests.scripted_server import (
     whole,
 )
 from tinyllm.errors import ContextFullError, ServerError
-from tinyllm.server import bounded
+
+from tinyllm.server import client
 from tinyllm.server.backend import HttpBackend
 
 pytest.importorskip("openai", reason="the extra `http` is not installed")
@@ -45,7 +46,7 @@ KEY = "sk-Zq7LmN2pXw9RtY4u"
 
 @pytest.mark.parametrize("status", [200, 307, 400, 500])
 def test_a_body_that_never_ends_is_held_to_a_size(status, monkeypatch):
-    monkeypatch.setattr(bounded, "BYTE_LIMIT", 20_000)
+    monkeypatch.setattr(client, "BYTE_LIMIT", 20_000)
     message, server = failure(Answer(repeat(b"x" * 99), status))
     assert "more than 20000 bytes" in message
     assert server.gone.wait(10)

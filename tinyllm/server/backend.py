@@ -1,8 +1,8 @@
 """The backend that asks a chat server: `HttpBackend`.
 
-Same loop, same tools, same protocol as the local backend, but the tokens are out of
-sight. A server takes a JSON Schema or does not: every call is checked here, and asked
-for again, with the reason, where it does not fit.
+Same loop, same tools, same protocol as the local backend, but the server hides its
+tokens, and it may ignore the JSON Schema that it is sent. So every call is checked
+here, and asked for again, with the reason, if it does not fit.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Any
 
 from tinyllm.agent import protocol
@@ -35,23 +34,15 @@ from tinyllm.errors import (
     check_int,
 )
 from tinyllm.progress import ignore
-from tinyllm.server.client import ChatServer, Piece, RefusedError
-from tinyllm.server.reply import Told, Utf8, paired, spoken_call
-from tinyllm.server.request import Dialect, again, instructions
+from tinyllm.server.client import ChatServer, RefusedError, Reply, check_address
+from tinyllm.server.reply import ThoughtLine, Utf8, strip_call
+from tinyllm.server.request import Features, ask_again, instructions
 
 N_CTX = 16_384  # bytes of transcript
 _TOO_LONG = re.compile("context.?(length|size|window)|maximum context", re.IGNORECASE)
-_Heard = Callable[[str], bool]  # gets the text so far; whether it is enough
-
-
-@dataclass(frozen=True)
-class _Reply:
-    """A whole reply, or as much of it as was wanted, and its last piece's counts."""
-
-    text: str
-    finish: str | None
-    counts: Piece
-    options: dict[str, Any]
+_KEY = re.compile(r"[!#-&(-\[\]-~]+")
+Messages = list[dict[str, str]]
+Enough = Callable[[str], bool]  # gets the text so far; whether no more is needed
 
 
 class HttpBackend:
@@ -60,7 +51,7 @@ class HttpBackend:
     `timeout` bounds a whole reply, in seconds; `retries` how often a server that is
     busy or out of reach is asked again; `attempts` the replies of which one must be a
     call that fits; `n_ctx` the bytes of a transcript. Only `api_key` is sent, no key
-    from the environment; one of fewer than 8 characters is no secret.
+    from the environment; one of fewer than 8 characters is not treated as a secret.
     `constrain=False` asks for no response_format. `calls`, `parsed` and `tokens` (None
     where the server does not say) count over its life.
     """
@@ -82,22 +73,22 @@ class HttpBackend:
         sleep: Callable[[float], object] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        if not (isinstance(model, str) and model.strip()):
+            raise UsageError(f"model must be the name of a model, not {model!r:.40}")
         self.tokenizer = Utf8()
-        self.base_url, self.name = base_url, _text("model", model)
+        self.base_url, self.name = check_address(base_url), model
         self.n_ctx = check_int("n_ctx", n_ctx, 1)
         self.attempts = check_int("attempts", attempts, 1)
         self.temperature = in_range("temperature", temperature, 2.0)
         self.constrain = check_flag("constrain", constrain)
         self.seed = None if seed is None else check_int("seed", seed)
-        self._server = ChatServer(
-            base_url,
-            _sendable(api_key),
+        timeout, retries = (
             check_seconds("timeout", timeout),
             check_int("retries", retries),
-            _function("sleep", sleep),
-            _function("clock", clock),
         )
-        self._dialect = Dialect()
+        key = _check_key(api_key)
+        self._server = ChatServer(base_url, key, timeout, retries, sleep, clock)
+        self._features = Features()
         self.calls = self.parsed = 0
         self.tokens: Count = 0
         self.set_tools(tools)
@@ -106,7 +97,7 @@ class HttpBackend:
         return f"{type(self).__name__}({self.base_url!r}, {self.name!r})"
 
     def set_tools(self, tools: Registry | None) -> None:
-        """Swap the tools; what the server was found to take is remembered."""
+        """Swap the tools; the features of the server stay known."""
         if not isinstance(tools, Registry | None):
             raise UsageError(f"tools must be a Registry, not {tools!r:.40}")
         self.tools = tools or Registry([])
@@ -116,107 +107,95 @@ class HttpBackend:
         """Start afresh: a server has no memory, so there is nothing to do."""
 
     def thought(self, token_ids: Sequence[int], on_text: OnText = ignore) -> Slot:
-        """The thought that follows the transcript.
+        """Return the thought that follows the transcript.
 
         `on_text` gets the text while it comes. ContextFullError if there is no room,
-        ServerError if the server does not do its part.
+        ServerError if the server fails.
         """
-        told = Told(self._room(token_ids), on_text)
+        line = ThoughtLine(self._room(token_ids), on_text)
         messages = self._messages(token_ids)
         wanted = {"max_tokens": MAX_THOUGHT, "stop": ["\n"]}
-        replies = [self._reply(messages, wanted, None, told.hear)]
-        stopped = "stop" in replies[0].options and replies[0].finish == "stop"
-        if stopped and not told.text:
-            # at a blank line with which it begins: never ask it to stop there again
-            self._dialect = self._dialect.without("stop")
-            replies.append(self._reply(messages, wanted, None, told.hear))
-        return self._slot(told.text, replies, constrained=False)
+        replies = [self._reply(messages, wanted, None, line.update)]
+        stopped = replies[0].finish == "stop" and "stop" not in self._features.refused
+        if stopped and not line.text:
+            # It stopped at a blank line before the thought: never ask it to stop again.
+            self._features = self._features.without("stop")
+            replies.append(self._reply(messages, wanted, None, line.update))
+        return self._slot(line.text, replies, constrained=False)
 
     def call(self, token_ids: Sequence[int], on_text: OnText = ignore) -> Slot:
-        """The call that follows the transcript; one that fits, if there is one.
+        """Return the call that follows the transcript; one that fits, if there is one.
 
         `on_text` gets it whole, at the end, and before that "" as often as something
-        comes. ContextFullError if there is no room, ServerError if the server does not
-        do its part, UsageError without tools.
+        comes. ContextFullError if there is no room, ServerError if the server fails,
+        UsageError without tools.
         """
         if not self.tools:
             raise UsageError(
                 "a call needs tools: give some to the backend or the agent"
             )
-        room, say = self._room(token_ids), on_text
-        messages = self._messages(token_ids)
-        replies: list[_Reply] = []
+
+        def enough(text: str) -> bool:
+            on_text("")  # lets the loop look at its clock
+            return len(text) > CALL_LIMIT
+
+        room, messages = self._room(token_ids), self._messages(token_ids)
+        tools = self.tools if self.constrain else None
+        replies: list[Reply] = []
         fault = text = ""
         while len(replies) < self.attempts and (fault or not replies):
             if replies:
-                messages = messages + again(replies[-1].text, fault)
-            replies.append(self._call_reply(messages, say))
-            text, fault = self._fitted(replies[-1].text)
-            # which shows a key that the reply spelled with escapes
-            self._server.refuse_key(f"{text} {fault}")
+                messages = messages + ask_again(replies[-1].text, fault)
+            wanted = {"max_tokens": MAX_CALL}
+            replies.append(self._reply(messages, wanted, tools, enough))
+            # a reply may have spelled the key with escapes
+            text, fault = map(self._server.redact, self._fitted(replies[-1].text))
         if len(self.tokenizer.encode(text)) > room:
             raise self._full(token_ids)
-        say(text)
+        on_text(text)
         self.calls += 1
         self.parsed += parses(text)
-        formed = "response_format" in replies[-1].options and parses(text)
+        formed = self.constrain and self._features.formed and parses(text)
         return self._slot(text, replies, constrained=formed)
-
-    def _call_reply(self, messages: list[dict[str, str]], say: OnText) -> _Reply:
-        """One reply that should be a call."""
-
-        def hear(text: str) -> bool:
-            """Let the loop look at its clock; whether the text is long enough."""
-            say("")
-            return len(text) > CALL_LIMIT
-
-        tools = self.tools if self.constrain else None
-        return self._reply(messages, {"max_tokens": MAX_CALL}, tools, hear)
 
     def _reply(
         self,
-        messages: list[dict[str, str]],
+        messages: Messages,
         wanted: dict[str, Any],
         tools: Registry | None,
-        heard: _Heard,
-    ) -> _Reply:
-        """The reply in the first dialect that the server takes, which is remembered."""
+        enough: Enough,
+    ) -> Reply:
+        """Return the reply to the first options that the server accepts."""
         base = {"stream_options": {"include_usage": True}, **wanted}
         base |= {"temperature": self.temperature}
         base |= {} if self.seed is None else {"seed": self.seed}
-        dialect: Dialect | None = self._dialect
-        while dialect is not None:
-            spoken = dialect.spoken(base, tools)
+        features: Features | None = self._features
+        while features is not None:
+            options = features.options(base, tools)
+            asked = {"model": self.name, "messages": messages, **options}
             try:
-                reply = self._read(messages, spoken, heard)
+                reply = self._read(asked, enough)
             except RefusedError as error:
                 refused = error
             else:
-                self._dialect = dialect
+                self._features = features
                 return reply
             if _TOO_LONG.search(str(refused)):
                 raise ContextFullError(str(refused))
-            dialect = dialect.simpler(spoken, str(refused))
+            features = features.reduced(options, str(refused))
         raise refused
 
-    def _read(
-        self, messages: list[dict[str, str]], spoken: dict[str, Any], heard: _Heard
-    ) -> _Reply:
-        """The reply to these messages, up to where it is enough."""
-        raw, text, finish, counts = "", "", None, Piece()
-        asked = {"model": self.name, "messages": messages, **spoken}
-        with closing(self._server.ask(asked)) as pieces:
-            for piece in pieces:
-                raw += piece.text
-                text = paired(raw)
-                finish = piece.finish or finish
-                counts = counts if piece.completion is None else piece
-                if heard(text):
-                    return _Reply(text, finish, Piece(), spoken)
-        return _Reply(text, finish, counts, spoken)
+    def _read(self, asked: dict[str, Any], enough: Enough) -> Reply:
+        """Return the reply, up to where it is enough."""
+        reply = Reply()
+        with closing(self._server.ask(asked)) as replies:
+            for reply in replies:
+                if enough(reply.text):
+                    break
+        return reply
 
-    def _messages(self, token_ids: Sequence[int]) -> list[dict[str, str]]:
-        """The protocol and the tools, and the transcript so far."""
+    def _messages(self, token_ids: Sequence[int]) -> Messages:
+        """Return the protocol and the tools, and the transcript so far."""
         transcript = self.tokenizer.decode(token_ids).rstrip(" ")
         return [
             {"role": "system", "content": self._system},
@@ -224,8 +203,8 @@ class HttpBackend:
         ]
 
     def _fitted(self, text: str) -> tuple[str, str]:
-        """The text as one line, a call in canonical form, and why it does not fit."""
-        text = spoken_call(text)[:CALL_LIMIT].rstrip()
+        """Return the text as one line, a call in canonical form, and why it is wrong."""
+        text = strip_call(text)[:CALL_LIMIT].rstrip()
         try:
             tool, args = protocol.parse_call(text)
         except ProtocolError as error:
@@ -242,58 +221,48 @@ class HttpBackend:
         return call, ""
 
     def _room(self, token_ids: Sequence[int]) -> int:
-        """How many bytes may follow the transcript; ContextFullError if none."""
+        """Return how many bytes may follow the transcript; ContextFullError if none."""
         if len(token_ids) >= self.n_ctx:
             raise self._full(token_ids)
         return self.n_ctx - len(token_ids)
 
     def _full(self, token_ids: Sequence[int]) -> ContextFullError:
-        """The error for a transcript that leaves too little room for a reply."""
+        """Return the error for a transcript that leaves too little room for a reply."""
         taken = f"{len(token_ids)} of {self.n_ctx} bytes are taken"
         return ContextFullError(
             f"no room for the reply: {taken}; try fewer, shorter steps or more n_ctx"
         )
 
-    def _slot(self, text: str, replies: list[_Reply], constrained: bool) -> Slot:
-        """The slot of this text, which cost what all of the replies cost."""
-        made = total([reply.counts.completion for reply in replies])
+    def _slot(self, text: str, replies: list[Reply], constrained: bool) -> Slot:
+        """Return the slot of this text, which cost what all of the replies cost."""
+        made = total([reply.completion for reply in replies])
         self.tokens = total([self.tokens, made])
         return Slot(
             token_ids=tuple(self.tokenizer.encode(text)),
             text=text,
             tokens=made,
             constrained=constrained,
-            forwarded=total([_forwarded(reply.counts) for reply in replies]),
-            reused=total([reply.counts.cached for reply in replies]),
+            forwarded=total([_forwarded(reply) for reply in replies]),
+            reused=total([reply.cached for reply in replies]),
             attempts=len(replies),
         )
 
 
-def _forwarded(counts: Piece) -> Count:
-    """The positions that the server had to read anew, if it says so."""
-    if counts.prompt is None or counts.cached is None:
+def _forwarded(reply: Reply) -> Count:
+    """Return the positions that the server had to read anew, if it says so."""
+    if reply.prompt is None or reply.cached is None:
         return None
-    return max(0, counts.prompt - counts.cached)
+    return max(0, reply.prompt - reply.cached)
 
 
-def _text(name: str, value: str) -> str:
-    """Return the value; UsageError unless it is a text with something in it."""
-    if not (isinstance(value, str) and value.strip()):
-        raise UsageError(f"{name} must be a text that is not empty, not {value!r:.40}")
-    return value
+def _check_key(key: str | None) -> str | None:
+    """Return the API key; UsageError, which does not show it, if it cannot be one.
 
-
-def _function(name: str, value: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the value; UsageError unless it can be called."""
-    if not callable(value):
-        raise UsageError(f"{name} must be a function, not {value!r:.40}")
-    return value
-
-
-def _sendable(key: str | None) -> str | None:
-    """Return the API key; UsageError, which does not show it, if no header takes it."""
-    if key is None:
-        return None
-    if not (isinstance(key, str) and re.fullmatch("[!-~]+", key)):
-        raise UsageError("api_key must be printable ASCII without spaces, or None")
+    Without quotes and backslashes, a key is spelled the same in JSON and in Python.
+    """
+    if key is not None and not (isinstance(key, str) and _KEY.fullmatch(key)):
+        raise UsageError(
+            "api_key must be printable ASCII without spaces, quotes and backslashes, "
+            "or None"
+        )
     return key

@@ -1,36 +1,49 @@
-"""A chat server, asked through the client `openai`: `ChatServer`, `Piece`.
+"""One bounded call to an OpenAI-compatible server: `ChatServer`, `Reply`.
 
-Whatever a server does, the outcome is the pieces of a reply or one of the package's own
-errors, which holds neither the API key nor the exception that it was made from.
+The client `openai` asks. Whatever the server does, the outcome is a reply or one of the
+package's own errors, with neither the API key nor the exception that it was made from.
+
+The client's time-outs apply to each read, so a server that sends a byte now and then
+would never end. Therefore every read from the connection, also those of the headers and
+of an error, gets only the time that is left and counts towards the size of the reply.
 """
 
 from __future__ import annotations
 
 import json
-import math
+import re
 import ssl
-from collections.abc import Callable, Generator
-from dataclasses import dataclass, replace
-from http.client import HTTPException
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
-from types import SimpleNamespace
+from itertools import chain
 from typing import Any
+from urllib.parse import urlsplit
 
 from tinyllm.agent.backend import Count
 from tinyllm.errors import ServerError, UsageError
-from tinyllm.server.bounded import EVENTS, Wire
-from tinyllm.server.reply import Key
+from tinyllm.server.reply import PART, hide_key, join_surrogates, show
 from tinyllm.server.request import named
 
-LONGEST_WAIT = 20.0  # seconds; a server that wants more is not waited for
+BYTE_LIMIT = 2**20  # of a reply with its headers; a call of 96 tokens takes 30 kB
+LONGEST_WAIT = 20.0  # seconds; a server that wants more is not asked again
 FIRST_PAUSE = 0.5  # seconds before the second try, doubled with each
-WHOLE = "whole"  # the finish of a reply that came whole and gives none
-BUSY = (408, 429)  # and all from 500 on
+BUSY = (408, 429)  # statuses after which to try again, as after all from 500 on
 INSTALL = 'pip install "tinyllm-notebooks[http]"'
+EXAMPLE = "http://127.0.0.1:8000/v1"
+LONGEST_ADDRESS = 2048  # characters
+HEADERS = {  # all that is sent, beside Host, Content-Length and the key
+    "Content-Type": "application/json",
+    "User-Agent": "tinyllm",
+    "Accept-Encoding": "identity",  # compressed, a small reply may become a huge one
+    "Connection": "close",
+}
 
 
 class RefusedError(ServerError):
-    """The server does not take the request as it is, and says why.
+    """The server does not accept the request as it is, and says why.
 
     It says so with 400 or 422, or with 500 and the name of an option, as
     llama-cpp-python does.
@@ -38,23 +51,14 @@ class RefusedError(ServerError):
 
 
 @dataclass(frozen=True)
-class Piece:
-    """A piece of a reply. Finish and counts come late, if the server gives them."""
+class Reply:
+    """As much of a reply as has come; a count is None where the server gives none."""
 
     text: str = ""
     finish: str | None = None
     completion: Count = None  # tokens made
     prompt: Count = None  # tokens read
-    cached: Count = None  # how many of these it had read before
-
-
-@dataclass(frozen=True)
-class Failure:
-    """Why there is no reply, and whether it may be tried again, after how long."""
-
-    error: ServerError
-    again: bool = False
-    wait: float | None = None  # seconds, where the server names them
+    cached: Count = None  # how many of these the server had read before
 
 
 class ChatServer:
@@ -69,189 +73,248 @@ class ChatServer:
         sleep: Callable[[float], object],
         clock: Callable[[], float],
     ) -> None:
-        openai, library = client_libraries()
+        openai = _client_library()
         self.base_url, self.timeout, self.retries = base_url, timeout, retries
-        self._sleep, self._key = sleep, Key(api_key or "")
-        self._wire = Wire(base_url, api_key, timeout, clock, library)
-        client = library.Client(transport=self._wire, trust_env=False)
-        # for the key None it would look into the environment
-        made = openai.OpenAI(
-            base_url=base_url, api_key="none", max_retries=0, http_client=client
+        self._sleep, self._clock = sleep, clock
+        self._headers = dict(HEADERS)
+        if api_key is not None:
+            self._headers["Authorization"] = f"Bearer {api_key}"
+        # local servers are given words such as "EMPTY": those are not secrets
+        self._key = api_key if api_key and len(api_key) >= PART else ""
+        self._end, self._size, self._tail = 0.0, 0, b""
+        http = openai.DefaultHttpxClient(
+            event_hooks={"request": [self._prepare], "response": [_refuse_compressed]},
+            trust_env=False,
+            follow_redirects=False,
         )
-        self._create = made.chat.completions.with_raw_response.create
-
-    def ask(self, options: dict[str, Any]) -> Generator[Piece, None, None]:
-        """The pieces of one reply, as they come; close it to hang up before its end.
-
-        Tried again, until a reply begins, where the server is busy, broken or cannot be
-        reached. ServerError, or RefusedError for a request that it does not take.
-        """
-        try:
-            told = yield from self._pieces(self._answered({"stream": True} | options))
-            if not told:  # llama-cpp-python swallows an error when it is to stream
-                whole = {k: v for k, v in options.items() if k != "stream_options"}
-                told = yield from self._pieces(self._answered(whole))
-            if not told:
-                raise self._error("sent no choices")
-        finally:
-            self._wire.hang_up()
-
-    def refuse_key(self, text: str) -> None:
-        """Raise ServerError for a text of the server that holds the API key."""
-        self._key.passed(self._key.watch(), text)
-
-    def _answered(self, options: dict[str, Any]) -> Any:
-        """The response whose head has come, if need be at a later try."""
-        pause, left = FIRST_PAUSE, self.retries
-        while isinstance(opened := self._opened(options), Failure):
-            if not (opened.again and left):
-                raise opened.error
-            self._sleep(pause if opened.wait is None else opened.wait)
-            pause, left = 2 * pause, left - 1
-        return opened
-
-    def _opened(self, options: dict[str, Any]) -> Any:
-        """The response whose head has come, or a Failure."""
-        try:
-            return self._create(**options)
-        except Exception as error:
-            return self._failure(error, options)
-
-    def _pieces(self, opened: Any) -> Generator[Piece, None, bool]:
-        """The pieces of a response, and whether there were any.
-
-        ServerError if it is damaged or breaks off.
-        """
-        told, ended, failure, watch = False, False, None, self._key.watch()
-        streams = opened.http_response.headers.get("content-type") == EVENTS
-        try:
-            for chunk in opened.parse() if streams else [_whole(opened.http_response)]:
-                piece = self._piece(chunk, streams)
-                told, ended = True, ended or piece.finish is not None
-                yield replace(piece, text=self._key.passed(watch, piece.text))
-            if ended and (rest := watch.flush()):
-                yield Piece(rest)
-        except Exception as error:
-            failure = self._damage(error)
-        if failure is None and told and not ended:
-            failure = self._error("ended its reply in the middle, or sent no choices")
-        if failure is not None:
-            raise failure
-        return told
-
-    def _piece(self, chunk: Any, streams: bool) -> Piece:
-        """What a chunk of a stream, or a whole reply, says."""
-        if error := getattr(chunk, "error", None):
-            raise self._error(f"reports an error: {self._key.masked(error)}")
-        usage = getattr(chunk, "usage", None)
-        details = getattr(usage, "prompt_tokens_details", None)
-        counts = (
-            _count(usage, "completion_tokens"),
-            _count(usage, "prompt_tokens"),
-            _count(details, "cached_tokens"),
+        # The client never has the real key, so it cannot log it. Without any key it
+        # would look for one in the environment.
+        client = openai.OpenAI(
+            base_url=base_url,
+            api_key="none",
+            timeout=timeout,
+            max_retries=0,
+            http_client=http,
         )
-        if (choice := _choice(chunk)) is None:
-            return Piece("", None, *counts)
-        message = getattr(choice, "message", None)
-        said = getattr(choice, "delta", None) or message
-        text = getattr(said, "content", None) or getattr(said, "refusal", None) or ""
-        finish = getattr(choice, "finish_reason", None)
-        finish = finish or (None if streams or message is None else WHOLE)
-        return Piece("" + text, str(finish) if finish else None, *counts)
+        self._create = client.chat.completions.with_raw_response.create
 
-    def _failure(self, error: Exception, options: dict[str, Any]) -> Failure:
-        """What an exception means that came instead of a response."""
-        cause = error.__cause__ or error
+    def ask(self, options: dict[str, Any]) -> Generator[Reply, None, None]:
+        """Yield the reply so far, again and again; close the generator to hang up.
+
+        The server is asked again, until a reply begins, if it is busy, broken or out of
+        reach. ServerError, or RefusedError for a request that it does not accept.
+        """
+        pause = FIRST_PAUSE
+        for retries_left in range(self.retries, -1, -1):
+            begun = False
+            try:
+                for reply in self._replies(options):
+                    begun = True
+                    yield reply
+                return
+            except Exception as error:
+                failure, wait = self._failure(error, options)
+            if wait is None or begun or not retries_left:
+                raise failure  # outside of except, so that nothing is chained to it
+            self._sleep(max(pause, wait))
+            pause *= 2
+
+    def redact(self, text: str) -> str:
+        """Return the text with asterisks in place of the API key."""
+        return hide_key(text, self._key)
+
+    def _replies(self, options: dict[str, Any]) -> Iterator[Reply]:
+        """Yield the reply so far after each chunk; ServerError if it breaks off."""
+        raw, reply = "", Reply()
+        for chunk in self._chunks(options):
+            if error := _get(chunk, "error"):
+                raise self._error(f"reports an error: {show(error, self._key)}")
+            choices = _get(chunk, "choices") or []
+            choice = next((one for one in choices if not _get(one, "index")), None)
+            message = _get(choice, "message")  # of a server that does not stream
+            said = _get(choice, "delta") or message
+            raw += _get(said, "content") or _get(said, "refusal") or ""
+            finish = _get(choice, "finish_reason") or (message and "whole")
+            usage = _get(chunk, "usage")
+            counts = (
+                _count(usage, "completion_tokens"),
+                _count(usage, "prompt_tokens"),
+                _count(_get(usage, "prompt_tokens_details"), "cached_tokens"),
+            )
+            if counts[0] is None:
+                counts = reply.completion, reply.prompt, reply.cached
+            text = hide_key(join_surrogates(raw), self._key, more=True)
+            reply = Reply(text, str(finish) if finish else reply.finish, *counts)
+            yield reply
+        if reply.finish is None:
+            raise self._error("ended its reply in the middle, or sent no choices")
+        text = self.redact(join_surrogates(raw))
+        yield Reply(text, reply.finish, reply.completion, reply.prompt, reply.cached)
+
+    def _chunks(self, options: dict[str, Any]) -> Iterator[Any]:
+        """Yield the chunks of a stream, or the one of a server that does not stream."""
+        empty = True
+        for chunk in self._events({"stream": True} | options):
+            empty = False
+            yield chunk
+        if empty:  # llama-cpp-python hides an error when it is to stream
+            whole = {k: v for k, v in options.items() if k != "stream_options"}
+            yield from self._events(whole)
+
+    def _events(self, options: dict[str, Any]) -> Iterator[Any]:
+        """Yield the JSON of each event of one response, or of its whole body."""
+        self._end, self._size, self._tail = self._clock() + self.timeout, 0, b""
+        with closing(self._create(**options).http_response) as response:
+            if "text/event-stream" not in response.headers.get("content-type", ""):
+                yield json.loads(response.read())
+                return
+            rest = b""
+            for data in chain(response.iter_bytes(), [b"\n"]):
+                *lines, rest = (rest + data).split(b"\n")
+                for line in lines:
+                    name, _, value = line.removeprefix(b"\xef\xbb\xbf").partition(b":")
+                    if name == b"data" and value.strip() != b"[DONE]":
+                        yield json.loads(value)
+
+    def _prepare(self, request: Any) -> None:
+        """Put our headers on a request, and have its reads bounded."""
+        for name in set(request.headers) - {"host", "content-length"}:
+            del request.headers[name]
+        request.headers.update(self._headers)
+        request.extensions["trace"] = self._bound
+
+    def _bound(self, event: str, info: dict[str, Any]) -> None:
+        """Replace the method `read` of a new connection by `_read`.
+
+        The HTTP library calls this "trace" with each step that it takes.
+        """
+        if event.endswith((".connect_tcp.complete", ".start_tls.complete")):
+            stream = info["return_value"]
+            stream.read = partial(self._read, stream.read)
+
+    def _read(
+        self, read: Callable[..., bytes], n_bytes: int, timeout: float | None = None
+    ) -> bytes:
+        """Return what comes next, without the API key; TimeoutError after the end.
+
+        Libraries log headers and quote a bad status line, so the key goes here.
+        """
+        left = self._end - self._clock()
+        if left <= 0:
+            raise TimeoutError
+        data = read(n_bytes, left)
+        self._size += len(data)
+        if self._size > BYTE_LIMIT:
+            raise self._error(f"sent a reply of more than {BYTE_LIMIT} bytes")
+        if not self._key:
+            return data
+        key, joined = self._key.encode(), self._tail + data
+        if key in joined and key not in data:  # its beginning was passed on already
+            raise self._error("sent the API key back: do not trust it")
+        self._tail = joined[1 - len(key) :]
+        return data.replace(key, b"*" * len(key))
+
+    def _failure(
+        self, error: Exception, options: dict[str, Any]
+    ) -> tuple[ServerError, float | None]:
+        """Return the error to raise, and the seconds to wait if a retry may help."""
         if hasattr(error, "status_code"):
             return self._status(error, error.status_code, options)
-        if isinstance(cause, OSError) and not isinstance(cause, TimeoutError):
-            told = f"cannot be reached ({type(cause).__name__}): is it running?"
-            return Failure(self._error(told), again=not isinstance(cause, ssl.SSLError))
-        return Failure(self._damage(error))
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        kind, wait = type(cause).__name__, None
+        if isinstance(cause, ServerError):
+            return ServerError(str(cause)), None
+        if isinstance(cause, TimeoutError):
+            what = f"gave no whole reply in {self.timeout:g} seconds: try more timeout"
+        elif isinstance(cause, OSError):
+            what = f"cannot be reached, or broke off ({kind}): is it running?"
+            wait = None if isinstance(cause, ssl.SSLError) else 0.0
+        elif kind == "RemoteProtocolError":
+            what = f"broke off its reply, or does not speak HTTP ({kind}): try again"
+            wait = 0.0
+        else:
+            what = f"sent no chat completion ({kind}): check its address (often …/v1)"
+        return self._error(what), wait
 
-    def _status(self, error: Any, status: int, options: dict[str, Any]) -> Failure:
-        """What a status of 300 or more means."""
-        said = self._key.masked(error.body)
+    def _status(
+        self, error: Any, status: int, options: dict[str, Any]
+    ) -> tuple[ServerError, float | None]:
+        """Return the same for a status of 300 or more."""
+        said = show(error.body, self._key)
+        wait = _seconds(error.response.headers.get("retry-after", ""))
         if status in (400, 422) or (status == 500 and named(options, said)):
-            refused = self._error(f"does not take the request ({status}): {said}")
-            return Failure(RefusedError(str(refused)))
-        if status in (401, 403):
-            told = (
+            what = f"does not take the request ({status}): {said}"
+            return RefusedError(str(self._error(what))), None
+        if status >= 500 or status in BUSY:
+            if wait <= LONGEST_WAIT:
+                what = f"says {status} ({self.retries + 1} tries): {said}"
+                return self._error(what), wait
+            what = f"says {status}, and to wait for {wait:g} seconds: try again then"
+        elif status in (401, 403):
+            what = (
                 f"refuses the API key, or that there is none ({status}): try api_key= "
                 "(tinyllm agent --api-key-env)"
             )
-            return Failure(self._error(told))
-        if status < 400:
-            told = f"sends on to another address ({status}): give that one"
-            return Failure(self._error(told))
-        if status < 500 and status not in BUSY:
-            told = f"says {status}: check its address (often …/v1) and model; {said}"
-            return Failure(self._error(told))
-        wait = _seconds(error.response.headers.get("retry-after"))
-        if wait is not None and wait > LONGEST_WAIT:
-            told = f"says {status}, and to wait for {wait:g} seconds: try again then"
-            return Failure(self._error(told))
-        told = f"says {status} ({self.retries + 1} tries): {said}"
-        return Failure(self._error(told), again=True, wait=wait)
-
-    def _damage(self, error: Exception) -> ServerError:
-        """What an exception means that came in the middle of a reply."""
-        cause = error.__cause__ or error
-        if isinstance(cause, ServerError):
-            return ServerError(str(cause))
-        if isinstance(cause, TimeoutError):
-            told = f"gave no whole reply in {self.timeout:g} seconds: try more timeout"
-        elif isinstance(cause, OSError | HTTPException):
-            told = f"broke off its reply ({type(cause).__name__}): try again"
-        elif isinstance(cause, UnicodeDecodeError):
-            told = "cut its reply inside a character: try again"
-        elif (body := getattr(error, "body", None)) is not None:
-            told = f"reports an error: {self._key.masked(body)}"
+        elif status < 400:
+            what = f"sends on to another address ({status}): give that one"
         else:
-            kind = type(cause).__name__
-            told = f"sent no chat completion ({kind}): check its address (often …/v1)"
-        return self._error(told)
+            what = f"says {status}: check its address (often …/v1) and model; {said}"
+        return self._error(what), None
 
     def _error(self, what: str) -> ServerError:
-        """The error that says which server did what."""
+        """Return the error that says which server did what."""
         return ServerError(f"the server at {self.base_url} {what}")
 
 
-def client_libraries() -> tuple[Any, Any]:
-    """The module `openai` and the HTTP library beneath it; UsageError if absent."""
+def check_address(base_url: str) -> str:
+    """Return the address of a server; UsageError unless it is plain http or https.
+
+    A password in it is not shown.
+    """
     try:
-        openai: Any = import_module("openai")
-        beneath = openai.DefaultHttpxClient.__mro__[1].__module__.partition(".")[0]
-        return openai, import_module(beneath)  # httpx2, or httpx for older releases
+        found = urlsplit(base_url)
+        plain = re.fullmatch("[!-~]+", base_url) and not re.search("[?#@]", base_url)
+        good = plain and found.scheme in ("http", "https") and found.hostname
+        good = good and found.port != 0 and len(base_url) <= LONGEST_ADDRESS
+    except (ValueError, TypeError, AttributeError):
+        good = False
+    if not good:
+        shown = "" if "@" in str(base_url) else f", not {base_url!r:.60}"
+        raise UsageError(
+            f"a server (base_url) is an address such as {EXAMPLE!r}, without user, "
+            f"password, ? or #{shown}"
+        )
+    return base_url
+
+
+def _client_library() -> Any:
+    """Return the module `openai`; UsageError if it is not installed."""
+    try:
+        return import_module("openai")
     except ImportError as error:
         told = f"a chat server needs the package openai: {INSTALL}"
         raise UsageError(told) from error
 
 
-def _whole(response: Any) -> Any:
-    """The reply of a server that does not stream."""
-    return json.loads(
-        response.read(), object_hook=lambda found: SimpleNamespace(**found)
-    )
+def _refuse_compressed(response: Any) -> None:
+    """Raise ServerError for a compressed body, whose size nobody knows."""
+    if response.headers.get("content-encoding", "identity").lower() != "identity":
+        raise ServerError("the server compresses its reply, which was not asked for")
 
 
-def _choice(chunk: Any) -> Any:
-    """The choice of index 0 or without an index, or None."""
-    choices = getattr(chunk, "choices", None) or []
-    return next((one for one in choices if not getattr(one, "index", None)), None)
+def _get(holder: object, name: str) -> Any:
+    """Return a value of a JSON object; None if it is missing or not an object."""
+    return holder.get(name) if isinstance(holder, dict) else None
 
 
 def _count(holder: object, name: str) -> Count:
-    """A count that a server gives, or None if it gives none."""
-    value = getattr(holder, name, None)
-    good = isinstance(value, int) and not isinstance(value, bool) and value >= 0
-    return value if good else None
+    """Return a count that a server gives, or None."""
+    value = _get(holder, name)
+    return value if type(value) is int and value >= 0 else None
 
 
-def _seconds(text: str | None) -> float | None:
-    """The seconds of a Retry-After; None where it is absent, a date or senseless."""
-    try:
-        seconds = float(text or "nan")
-    except ValueError:
-        return None
-    return seconds if math.isfinite(seconds) and seconds >= 0 else None
+def _seconds(text: str) -> float:
+    """Return the seconds of a Retry-After; 0 if it is absent or a date."""
+    return float(text) if re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text) else 0.0

@@ -1,4 +1,8 @@
-"""What becomes of a server's text: `Utf8`, `Told`, `Key` and the functions below."""
+"""Clean up a server's reply: drop labels and fences, keep one line, redact the API key.
+
+Public: `Utf8`, `ThoughtLine`, `strip_call`, `strip_label`, `join_surrogates`,
+`hide_key`, `show`.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +14,12 @@ from collections.abc import Sequence
 from tinyllm.agent import protocol
 from tinyllm.agent.backend import OnText
 from tinyllm.agent.protocol import MAX_THOUGHT
-from tinyllm.decode.stop import StopStrings
-from tinyllm.errors import InvalidTokenError, ServerError
+from tinyllm.errors import InvalidTokenError
 
-THOUGHT_LIMIT = 16 * MAX_THOUGHT  # characters, where a server has no ceiling
-SHOWN = 300  # characters of what a server says
-PART = 8  # characters of a key that betray it
-_BLANK = re.compile(r"\A[\s\ufeff]+")  # with byte order marks
+THOUGHT_LIMIT = 16 * MAX_THOUGHT  # characters, for servers that ignore max_tokens
+SHOWN = 300  # characters of a server's message in an error
+PART = 8  # characters of a key that are worth hiding
+_BLANK = re.compile(r"\A[\s\ufeff]+")  # byte order marks count as blanks
 _FENCE = re.compile(r"\A`{3,}\w*")
 
 
@@ -30,93 +33,86 @@ class Utf8:
     special_ids: frozenset[int] = frozenset()
 
     def encode(self, text: str) -> list[int]:
-        """The bytes of a text; a lone surrogate becomes "?"."""
+        """Return the bytes of a text; a lone surrogate becomes "?"."""
         return list(text.encode("utf-8", "replace"))
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of bytes; InvalidTokenError for an id that is none."""
+        """Return the text of these bytes; InvalidTokenError for any other id."""
         return b"".join(map(self.token_bytes, ids)).decode("utf-8", "replace")
 
     def token_bytes(self, token_id: int) -> bytes:
-        """The one byte; InvalidTokenError for an id that is none."""
+        """Return the byte of an id; InvalidTokenError if it is not a byte."""
         if not 0 <= token_id < self.vocab_size:
             raise InvalidTokenError(f"a token id is a byte here, not {token_id!r}")
         return bytes([token_id])
 
 
-class Told:
-    """A thought while it comes: its first line that says something, told in pieces."""
+class ThoughtLine:
+    """The first line of a reply that is not blank, handed on in pieces as it comes."""
 
-    def __init__(self, room: int, say: OnText) -> None:
-        self.text, self._room, self._say = "", room, say
+    def __init__(self, room: int, on_text: OnText) -> None:
+        self.text, self._room, self._on_text = "", room, on_text
 
-    def hear(self, so_far: str) -> bool:
-        """Tell what is new of the line; whether it is at its end."""
-        body = unlabelled(so_far[:THOUGHT_LIMIT], protocol.THOUGHT)
+    def update(self, so_far: str) -> bool:
+        """Return whether the line is complete; hand on what is new of it.
+
+        It also ends at `room` bytes, in whole characters, and at THOUGHT_LIMIT.
+        """
+        body = strip_label(so_far[:THOUGHT_LIMIT], protocol.THOUGHT)
         line, line_break, _ = body.partition("\n")
         line = protocol.one_line(line)
         cut = line.encode("utf-8")[: self._room].decode("utf-8", "ignore").rstrip()
         new, self.text = cut[len(self.text) :], cut
-        self._say(new)
+        self._on_text(new)
         return bool(line_break) or cut != line or len(so_far) > THOUGHT_LIMIT
 
 
-class Key:
-    """What keeps an API key, and each longer part of it, out of what a server says.
-
-    A key of fewer than PART characters is no secret: servers that need none are given
-    words such as "EMPTY", which may stand in any honest reply.
-    """
-
-    def __init__(self, key: str) -> None:
-        escaped = json.dumps(key)[1:-1]
-        twice = json.dumps(escaped)[1:-1]  # in JSON within JSON
-        forms = (key, escaped, twice, repr(key)[1:-1])
-        self._forms = forms if len(key) >= PART else ()
-        self._parts = {
-            form[i : i + PART]
-            for form in self._forms
-            for i in range(len(form) - PART + 1)
-        }
-
-    def watch(self) -> StopStrings:
-        """What holds back the text of a reply while it may become the key."""
-        return StopStrings(self._forms)
-
-    def passed(self, watch: StopStrings, piece: str) -> str:
-        """The text that may pass; ServerError as soon as the key has come."""
-        text = watch.push(piece)
-        if watch.stopped:
-            raise ServerError("the server sent the API key back: do not trust it")
-        return text
-
-    def masked(self, said: object) -> str:
-        """What was said, as one line of at most SHOWN characters, without the key."""
-        said = said if isinstance(said, str) else json.dumps(said, default=vars)
-        plain = said[: 2 * SHOWN]
-        starts = (i for i in range(len(plain)) if plain[i : i + PART] in self._parts)
-        secret = {i + j for i in starts for j in range(PART)}
-        told = "".join("*" if i in secret else c for i, c in enumerate(plain))
-        return protocol.one_line(told)[:SHOWN]
+def strip_call(text: str) -> str:
+    """Return the text without the blank lines, label and fence before a call."""
+    text = strip_label(text, protocol.CALL)
+    return strip_label(_FENCE.sub("", text), protocol.CALL)
 
 
-def spoken_call(text: str) -> str:
-    """The text without what may stand before a call: blank lines, label, a fence."""
-    text = unlabelled(text, protocol.CALL)
-    return unlabelled(_FENCE.sub("", text), protocol.CALL)
+def strip_label(text: str, label: str) -> str:
+    """Return the text without the blank lines and the label it may begin with.
 
-
-def unlabelled(text: str, label: str) -> str:
-    """The text without blank lines and without the label it may begin with.
-
-    "" while it is too short to tell.
+    While the text is too short to tell, the result is "".
     """
     text, name = _BLANK.sub("", text), label.strip()
     rest = "" if name.startswith(text) else text.removeprefix(name)
     return _BLANK.sub("", rest)
 
 
-def paired(text: str) -> str:
-    """The text with its surrogate pairs joined, without a half one at its end."""
+def join_surrogates(text: str) -> str:
+    """Return the text with its surrogate pairs joined, without half a pair at its end.
+
+    A server may cut a character in two; any other half becomes U+FFFD.
+    """
     decoder = codecs.getincrementaldecoder("utf-16-le")(errors="replace")
     return decoder.decode(text.encode("utf-16-le", "surrogatepass"))
+
+
+def hide_key(text: str, key: str, more: bool = False) -> str:
+    """Return the text with asterisks in place of the key.
+
+    If more text may come, an end that may become the key is left out.
+
+    >>> hide_key("I see sk-12345678 and sk-12", "sk-12345678", more=True)
+    'I see *********** and '
+    """
+    text = text.replace(key, "*" * len(key))
+    ends = (n for n in range(len(key) if more else 0) if text.endswith(key[:n]))
+    return text[: len(text) - max(ends, default=0)]
+
+
+def show(said: object, key: str) -> str:
+    """Return what a server said, in one line of at most SHOWN characters.
+
+    Each part of the key of PART characters or more becomes asterisks.
+    """
+    text = said if isinstance(said, str) else json.dumps(said)
+    text = text[: 2 * SHOWN]
+    starts = [i for i in range(len(text) - PART + 1) if text[i : i + PART] in key]
+    secret = {i + j for i in starts for j in range(PART)}
+    hidden = "".join("*" if i in secret else c for i, c in enumerate(text))
+    return protocol.one_line(hidden)[:SHOWN]

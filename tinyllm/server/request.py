@@ -1,7 +1,7 @@
-"""How a chat server is asked: `Dialect`, `instructions`, `again`, the forms.
+"""What a chat server is asked: `Features`, `instructions`, `ask_again`.
 
-Servers that call themselves compatible take different options. What one of them refuses
-is left out, and a call is asked for in one of three forms.
+Servers that call themselves compatible accept different options. What one of them
+refuses is left out from then on, and a call is asked for in one of three forms.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tinyllm.agent.protocol import CALL_FORMAT, CALL_LIMIT
 from tinyllm.agent.tools import ANSWER, Registry, Tool
 
 # In this order they are given up; the first two also where the server does not say what
-# it objects to. Without max_tokens it is max_completion_tokens.
+# it objects to. Without max_tokens, max_completion_tokens is sent.
 OPTIONAL = (
     "response_format",
     "stream_options",
@@ -24,13 +24,13 @@ OPTIONAL = (
     "seed",
     "temperature",
 )
-BLIND = OPTIONAL[:2]
+UNNAMED = OPTIONAL[:2]
 
 
 def strict_form(tools: Registry) -> dict[str, Any]:
-    """The response_format of OpenAI, whose root must be an object.
+    """Return the response_format of OpenAI, whose root must be an object.
 
-    It cannot tie the arguments to the tool, so that they are checked afterwards.
+    It cannot tie the arguments to the tool, so they are checked afterwards.
     """
     kinds = {json.dumps(tool.parameters): tool.parameters for tool in tools}
     schema = {
@@ -47,7 +47,7 @@ def strict_form(tools: Registry) -> dict[str, Any]:
 
 
 def schema_form(tools: Registry) -> dict[str, Any]:
-    """The response_format of llama.cpp and its kin: the schema as it is."""
+    """Return the response_format of llama.cpp and similar servers: the schema."""
     return {"type": "json_object", "schema": tools.schema()}
 
 
@@ -55,48 +55,53 @@ FORMS = (strict_form, schema_form)
 
 
 @dataclass(frozen=True)
-class Dialect:
-    """Which form a server takes, and which options it does not.
+class Features:
+    """Which form of response_format a server accepts, and which options it refuses.
 
-    `form` len(FORMS) is none at all.
+    If `form` is len(FORMS), the server accepts no response_format.
     """
 
     form: int = 0
     refused: frozenset[str] = frozenset()
 
-    def spoken(self, wanted: dict[str, Any], tools: Registry | None) -> dict[str, Any]:
-        """The options as this server takes them; with tools, a response_format."""
+    @property
+    def formed(self) -> bool:
+        """Return whether the server accepts a response_format."""
+        return self.form < len(FORMS)
+
+    def options(self, wanted: dict[str, Any], tools: Registry | None) -> dict[str, Any]:
+        """Return the options for this server; with tools, also a response_format."""
         options = {k: v for k, v in wanted.items() if k not in self.refused}
         if "max_tokens" in self.refused:
             options["max_completion_tokens"] = wanted["max_tokens"]
-        if tools is not None and self.form < len(FORMS):
+        if tools is not None and self.formed:
             options["response_format"] = FORMS[self.form](tools)
         return options
 
-    def simpler(self, options: dict[str, Any], complaint: str) -> Dialect | None:
-        """What to try when a server refuses these options, or None if nothing is left.
+    def reduced(self, options: dict[str, Any], complaint: str) -> Features | None:
+        """Return what to try when a server refuses these options; None if nothing.
 
         What the complaint names in quotation marks is given up first.
         """
-        for name in named(options, complaint) or [x for x in BLIND if x in options]:
+        for name in named(options, complaint) or [x for x in UNNAMED if x in options]:
             if name == "response_format":
                 return replace(self, form=self.form + 1)
             return self.without(name)
         return None
 
-    def without(self, name: str) -> Dialect:
-        """The dialect in which this option is left out."""
+    def without(self, name: str) -> Features:
+        """Return the features without this option."""
         return replace(self, refused=self.refused | {name})
 
 
 def named(options: dict[str, Any], complaint: str) -> list[str]:
-    """The options that can be left out and that a complaint names in quotes."""
+    """Return the options that can be left out and that a complaint names in quotes."""
     sent = [name for name in OPTIONAL if name in options]
     return [name for name in sent if re.search(rf"['\"]{name}\\?['\"]", complaint)]
 
 
 def instructions(tools: Registry) -> str:
-    """The system message: the protocol and the tools."""
+    """Return the system message: the protocol and the tools."""
     listed = "\n".join(f"- {_signature(tool)}: {tool.description}" for tool in tools)
     return (
         "You solve a TASK with tools, line by line. The transcript so far ends with "
@@ -109,8 +114,8 @@ def instructions(tools: Registry) -> str:
     )
 
 
-def again(reply: str, fault: str) -> list[dict[str, str]]:
-    """What the conversation goes on with after a reply that does not fit."""
+def ask_again(reply: str, fault: str) -> list[dict[str, str]]:
+    """Return the messages that follow a reply that does not fit."""
     told = f"That does not fit: {fault}. Write the CALL again: one line of JSON."
     return [
         {"role": "assistant", "content": reply[:CALL_LIMIT] or "(nothing)"},
@@ -119,7 +124,7 @@ def again(reply: str, fault: str) -> list[dict[str, str]]:
 
 
 def _signature(tool: Tool) -> str:
-    """The tool with its arguments: "calc(expression: string)"."""
+    """Return the tool with its arguments: "calc(expression: string)"."""
     needed = tool.parameters["required"]
     arguments = ", ".join(
         f"{name}: {schema['type']}{'' if name in needed else ' (optional)'}"
