@@ -203,7 +203,7 @@ class HttpBackend:
         ]
 
     def _fitted(self, text: str) -> tuple[str, str]:
-        """Return the text as one line, a call in canonical form, and why it is wrong."""
+        """Return the text as one line, canonical if it is a call, and its fault."""
         text = strip_call(text)[:CALL_LIMIT].rstrip()
         try:
             tool, args = protocol.parse_call(text)

@@ -96,7 +96,7 @@ class ChatServer:
             max_retries=0,
             http_client=http,
         )
-        self._create = client.chat.completions.with_raw_response.create
+        self._create = client.chat.completions.create
 
     def ask(self, options: dict[str, Any]) -> Generator[Reply, None, None]:
         """Yield the reply so far, again and again; close the generator to hang up.
@@ -154,17 +154,18 @@ class ChatServer:
     def _chunks(self, options: dict[str, Any]) -> Iterator[Any]:
         """Yield the chunks of a stream, or the one of a server that does not stream."""
         empty = True
-        for chunk in self._events({"stream": True} | options):
+        for chunk in self._events(options):
             empty = False
             yield chunk
         if empty:  # llama-cpp-python hides an error when it is to stream
             whole = {k: v for k, v in options.items() if k != "stream_options"}
-            yield from self._events(whole)
+            yield from self._events(whole | {"extra_body": {"stream": False}})
 
     def _events(self, options: dict[str, Any]) -> Iterator[Any]:
         """Yield the JSON of each event of one response, or of its whole body."""
         self._end, self._size, self._tail = self._clock() + self.timeout, 0, b""
-        with closing(self._create(**options).http_response) as response:
+        # the client would read only streams, and not those that begin with a BOM
+        with closing(self._create(**options, stream=True).response) as response:
             if "text/event-stream" not in response.headers.get("content-type", ""):
                 yield json.loads(response.read())
                 return
