@@ -89,13 +89,11 @@ class ChatServer:
         )
         # The client never has the real key, so it cannot log it. Without any key it
         # would look for one in the environment.
-        client = openai.OpenAI(
-            base_url=base_url,
-            api_key="none",
-            timeout=timeout,
-            max_retries=0,
-            http_client=http,
-        )
+        made = {"api_key": "none", "timeout": timeout, "max_retries": 0}
+        try:
+            client = openai.OpenAI(base_url=base_url, http_client=http, **made)
+        except Exception as error:  # the HTTP library knows more wrong addresses
+            raise _not_an_address(base_url) from error
         self._create = client.chat.completions.create
 
     def ask(self, options: dict[str, Any]) -> Generator[Reply, None, None]:
@@ -221,10 +219,8 @@ class ChatServer:
         """Return the error to raise, and the seconds to wait if a retry may help."""
         if hasattr(error, "status_code"):
             return self._status(error, error.status_code, options)
-        cause: BaseException = error
-        while cause.__cause__ is not None:
-            cause = cause.__cause__
-        kind, wait = type(cause).__name__, None
+        cause, wait = _origin(error), None
+        kind = type(cause).__name__
         if isinstance(cause, ServerError):
             return ServerError(str(cause)), None
         if isinstance(cause, TimeoutError):
@@ -270,10 +266,7 @@ class ChatServer:
 
 
 def check_address(base_url: str) -> str:
-    """Return the address of a server; UsageError unless it is plain http or https.
-
-    A password in it is not shown.
-    """
+    """Return the address of a server; UsageError unless it is plain http or https."""
     try:
         found = urlsplit(base_url)
         plain = re.fullmatch("[!-~]+", base_url) and not re.search("[?#@]", base_url)
@@ -282,12 +275,17 @@ def check_address(base_url: str) -> str:
     except (ValueError, TypeError, AttributeError):
         good = False
     if not good:
-        shown = "" if "@" in str(base_url) else f", not {base_url!r:.60}"
-        raise UsageError(
-            f"a server (base_url) is an address such as {EXAMPLE!r}, without user, "
-            f"password, ? or #{shown}"
-        )
+        raise _not_an_address(base_url)
     return base_url
+
+
+def _not_an_address(base_url: object) -> UsageError:
+    """Return the error for a wrong address, without a password that may be in it."""
+    shown = "" if "@" in str(base_url) else f", not {base_url!r:.60}"
+    return UsageError(
+        f"a server (base_url) is an address such as {EXAMPLE!r}, without user, "
+        f"password, ? or #{shown}"
+    )
 
 
 def _client_library() -> Any:
@@ -297,6 +295,15 @@ def _client_library() -> Any:
     except ImportError as error:
         told = f"a chat server needs the package openai: {INSTALL}"
         raise UsageError(told) from error
+
+
+def _origin(error: BaseException) -> BaseException:
+    """Return the exception at the beginning of a chain, which libraries made longer."""
+    while True:
+        hidden = error.__context__ if error.__suppress_context__ else None
+        if (before := error.__cause__ or hidden) is None:
+            return error
+        error = before
 
 
 def _refuse_compressed(response: Any) -> None:
