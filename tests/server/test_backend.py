@@ -38,7 +38,6 @@ from tinyllm.errors import (
     ServerError,
     UsageError,
 )
-
 from tinyllm.server import client
 from tinyllm.server.backend import HttpBackend
 from tinyllm.server.reply import THOUGHT_LIMIT, ThoughtLine, Utf8
@@ -496,7 +495,6 @@ def test_a_full_context_ends_a_run_and_so_does_the_server_s_own():
         "http://[v1.x]/",
         "http://[::1]x/",
         "http://999.1.1.1",
-        "http://h/" + "x" * 2040,
         "http://h/" + "x" * 70_000,
         "file:///etc/passwd",
         None,

@@ -33,7 +33,6 @@ from tests.scripted_server import (
     whole,
 )
 from tinyllm.errors import ContextFullError, ServerError
-
 from tinyllm.server import client
 from tinyllm.server.backend import HttpBackend
 
@@ -136,7 +135,7 @@ def test_a_server_that_hangs_up_without_a_word_is_tried_again():
     silent = Answer(raw=True)
     assert thought(silent, says("hm"))[0].text == "hm"
     message, server = failure(*[silent] * 3)
-    assert "broke off" in message
+    assert "cannot be reached" in message
     assert len(server.requests) == 3
 
 
@@ -165,11 +164,11 @@ HTML = b"<html><body>Welcome to nginx</body></html>"
         (streamed(delta("I see"), delta(None)[:40]), "no chat completion|middle"),
         (streamed(delta("I see"), "data: é".encode()[:-1]), "UnicodeDecodeError"),
         (streamed(delta("I see"), b'data: {"choi\n\n'), "no chat completion"),
-        (Answer([b"SSH-2.0-OpenSSH_9.6\r\n"], raw=True), "check its address|broke off"),
+        (Answer([b"SSH-2.0-OpenSSH_9.6\r\n"], raw=True), "broke off"),
         (Answer([b"x"], headers=STREAM | {"Content-Encoding": "gzip"}), "compress"),
         (
             Answer([b"y" * 9], status=307, headers={"Location": NOWHERE}),
-            "on to another",
+            "says 307: check its address",
         ),
     ],
 )
@@ -311,7 +310,7 @@ ECHOES = [
     Answer([KEY.encode()]),
     streamed(event({"error": {"message": f"bad {KEY}"}})),
     streamed(event(KEY)),
-    streamed(delta(KEY[:5]), delta(KEY[5:], "stop")),
+    streamed(delta(KEY[:5]), delta(KEY[5:])),
     Answer([f"HTTP/1.1 200 OK\r\n{KEY}: {KEY}\r\n\r\n".encode()], raw=True),
 ]
 
@@ -339,7 +338,7 @@ def test_a_key_in_two_pieces_of_a_reply_is_redacted_and_no_part_is_told(cut):
     echo = streamed(delta("I see " + KEY[:cut]), delta(KEY[cut:] + "."), END)
     slot, told, _ = thought(echo, api_key=KEY)
     assert slot.text == "".join(told) == "I see " + "*" * len(KEY) + "."
-    assert [piece for piece in told if piece][0] == "I see"
+    assert next(filter(None, told)) == "I see"
 
 
 def test_what_may_become_the_key_is_not_told_where_the_reply_breaks_off():
@@ -368,7 +367,7 @@ def test_a_call_that_spells_the_key_is_redacted(spell):
 
 @pytest.mark.parametrize("spell", [str, lambda x: f"\\u{ord(x):04x}"])
 def test_the_reason_why_a_call_does_not_fit_never_shows_the_key(spell):
-    wrong = '{"%s":1}' % "".join(map(spell, KEY))
+    wrong = f'{{"{"".join(map(spell, KEY))}":1}}'
     slot, told, server = called(says(wrong), says(wrong), api_key=KEY, attempts=2)
     assert KEY not in slot.text + "".join(told) + str(server.sent)
 

@@ -34,11 +34,12 @@ from tinyllm.errors import (
     check_int,
 )
 from tinyllm.progress import ignore
-from tinyllm.server.client import ChatServer, RefusedError, Reply, check_address
+from tinyllm.server.client import ChatServer, RefusedError, Reply
 from tinyllm.server.reply import ThoughtLine, Utf8, strip_call
 from tinyllm.server.request import Features, ask_again, instructions
 
 N_CTX = 16_384  # bytes of transcript
+CACHED = "prompt_tokens_details", "cached_tokens"
 _TOO_LONG = re.compile("context.?(length|size|window)|maximum context", re.IGNORECASE)
 _KEY = re.compile(r"[!#-&(-\[\]-~]+")
 Messages = list[dict[str, str]]
@@ -76,7 +77,7 @@ class HttpBackend:
         if not (isinstance(model, str) and model.strip()):
             raise UsageError(f"model must be the name of a model, not {model!r:.40}")
         self.tokenizer = Utf8()
-        self.base_url, self.name = check_address(base_url), model
+        self.base_url, self.name = base_url, model
         self.n_ctx = check_int("n_ctx", n_ctx, 1)
         self.attempts = check_int("attempts", attempts, 1)
         self.temperature = in_range("temperature", temperature, 2.0)
@@ -235,7 +236,8 @@ class HttpBackend:
 
     def _slot(self, text: str, replies: list[Reply], constrained: bool) -> Slot:
         """Return the slot of this text, which cost what all of the replies cost."""
-        made = total([reply.completion for reply in replies])
+        made = total([reply.count("completion_tokens") for reply in replies])
+        reused = [reply.count(*CACHED) for reply in replies]
         self.tokens = total([self.tokens, made])
         return Slot(
             token_ids=tuple(self.tokenizer.encode(text)),
@@ -243,16 +245,15 @@ class HttpBackend:
             tokens=made,
             constrained=constrained,
             forwarded=total([_forwarded(reply) for reply in replies]),
-            reused=total([reply.cached for reply in replies]),
+            reused=total(reused),
             attempts=len(replies),
         )
 
 
 def _forwarded(reply: Reply) -> Count:
     """Return the positions that the server had to read anew, if it says so."""
-    if reply.prompt is None or reply.cached is None:
-        return None
-    return max(0, reply.prompt - reply.cached)
+    prompt, cached = reply.count("prompt_tokens"), reply.count(*CACHED)
+    return None if prompt is None or cached is None else max(0, prompt - cached)
 
 
 def _check_key(key: str | None) -> str | None:

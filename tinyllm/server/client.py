@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import json
 import re
-import ssl
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from itertools import chain
@@ -33,7 +32,8 @@ FIRST_PAUSE = 0.5  # seconds before the second try, doubled with each
 BUSY = (408, 429)  # statuses after which to try again, as after all from 500 on
 INSTALL = 'pip install "tinyllm-notebooks[http]"'
 EXAMPLE = "http://127.0.0.1:8000/v1"
-LONGEST_ADDRESS = 2048  # characters
+_HOST = r"(\[[0-9a-f:.]+\]|[\w.-]+)(:\d+)?"
+_ADDRESS = re.compile(rf"https?://{_HOST}(/[^\s?#@]*)?", re.ASCII | re.IGNORECASE)
 HEADERS = {  # all that is sent, beside Host, Content-Length and the key
     "Content-Type": "application/json",
     "User-Agent": "tinyllm",
@@ -52,13 +52,18 @@ class RefusedError(ServerError):
 
 @dataclass(frozen=True)
 class Reply:
-    """As much of a reply as has come; a count is None where the server gives none."""
+    """As much of a reply as has come, and the server's own counts, if it gives any."""
 
     text: str = ""
     finish: str | None = None
-    completion: Count = None  # tokens made
-    prompt: Count = None  # tokens read
-    cached: Count = None  # how many of these the server had read before
+    usage: Any = None
+
+    def count(self, *path: str) -> Count:
+        """Return a number in `usage`; None where the server gives none."""
+        value = self.usage
+        for name in path:
+            value = _get(value, name)
+        return value if type(value) is int and value >= 0 else None
 
 
 class ChatServer:
@@ -73,6 +78,8 @@ class ChatServer:
         sleep: Callable[[float], object],
         clock: Callable[[], float],
     ) -> None:
+        if not (isinstance(base_url, str) and _ADDRESS.fullmatch(base_url)):
+            raise _not_an_address(base_url)
         openai = _client_library()
         self.base_url, self.timeout, self.retries = base_url, timeout, retries
         self._sleep, self._clock = sleep, clock
@@ -89,10 +96,12 @@ class ChatServer:
         )
         # The client never has the real key, so it cannot log it. Without any key it
         # would look for one in the environment.
-        made = {"api_key": "none", "timeout": timeout, "max_retries": 0}
+        made: dict[str, Any] = {"api_key": "none", "timeout": timeout, "max_retries": 0}
         try:
+            if urlsplit(base_url).port == 0:
+                raise _not_an_address(base_url)
             client = openai.OpenAI(base_url=base_url, http_client=http, **made)
-        except Exception as error:  # the HTTP library knows more wrong addresses
+        except Exception as error:  # such as ValueError for port 99999
             raise _not_an_address(base_url) from error
         self._create = client.chat.completions.create
 
@@ -132,22 +141,14 @@ class ChatServer:
             message = _get(choice, "message")  # of a server that does not stream
             said = _get(choice, "delta") or message
             raw += _get(said, "content") or _get(said, "refusal") or ""
-            finish = _get(choice, "finish_reason") or (message and "whole")
-            usage = _get(chunk, "usage")
-            counts = (
-                _count(usage, "completion_tokens"),
-                _count(usage, "prompt_tokens"),
-                _count(_get(usage, "prompt_tokens_details"), "cached_tokens"),
-            )
-            if counts[0] is None:
-                counts = reply.completion, reply.prompt, reply.cached
+            whole = "whole" if message else reply.finish
             text = hide_key(join_surrogates(raw), self._key, more=True)
-            reply = Reply(text, str(finish) if finish else reply.finish, *counts)
+            finish = _get(choice, "finish_reason") or whole
+            reply = Reply(text, finish, _get(chunk, "usage") or reply.usage)
             yield reply
         if reply.finish is None:
             raise self._error("ended its reply in the middle, or sent no choices")
-        text = self.redact(join_surrogates(raw))
-        yield Reply(text, reply.finish, reply.completion, reply.prompt, reply.cached)
+        yield replace(reply, text=self.redact(join_surrogates(raw)))
 
     def _chunks(self, options: dict[str, Any]) -> Iterator[Any]:
         """Yield the chunks of a stream, or the one of a server that does not stream."""
@@ -219,19 +220,17 @@ class ChatServer:
         """Return the error to raise, and the seconds to wait if a retry may help."""
         if hasattr(error, "status_code"):
             return self._status(error, error.status_code, options)
-        cause, wait = _origin(error), None
-        kind = type(cause).__name__
+        cause = _origin(error)
+        kind, wait = type(cause).__name__, None
         if isinstance(cause, ServerError):
             return ServerError(str(cause)), None
         if isinstance(cause, TimeoutError):
             what = f"gave no whole reply in {self.timeout:g} seconds: try more timeout"
-        elif isinstance(cause, OSError):
-            what = f"cannot be reached, or broke off ({kind}): is it running?"
-            wait = None if isinstance(cause, ssl.SSLError) else 0.0
-        elif kind == "RemoteProtocolError":
-            what = f"broke off its reply, or does not speak HTTP ({kind}): try again"
+        elif isinstance(cause, OSError) or kind == "RemoteProtocolError":
+            what = f"cannot be reached, or broke off its reply ({kind}): is it running?"
             wait = 0.0
         else:
+            kind = type(error).__name__
             what = f"sent no chat completion ({kind}): check its address (often …/v1)"
         return self._error(what), wait
 
@@ -250,12 +249,8 @@ class ChatServer:
                 return self._error(what), wait
             what = f"says {status}, and to wait for {wait:g} seconds: try again then"
         elif status in (401, 403):
-            what = (
-                f"refuses the API key, or that there is none ({status}): try api_key= "
-                "(tinyllm agent --api-key-env)"
-            )
-        elif status < 400:
-            what = f"sends on to another address ({status}): give that one"
+            what = f"refuses the API key, or wants one ({status}): try api_key="
+            what += " (tinyllm agent --api-key-env)"
         else:
             what = f"says {status}: check its address (often …/v1) and model; {said}"
         return self._error(what), None
@@ -263,20 +258,6 @@ class ChatServer:
     def _error(self, what: str) -> ServerError:
         """Return the error that says which server did what."""
         return ServerError(f"the server at {self.base_url} {what}")
-
-
-def check_address(base_url: str) -> str:
-    """Return the address of a server; UsageError unless it is plain http or https."""
-    try:
-        found = urlsplit(base_url)
-        plain = re.fullmatch("[!-~]+", base_url) and not re.search("[?#@]", base_url)
-        good = plain and found.scheme in ("http", "https") and found.hostname
-        good = good and found.port != 0 and len(base_url) <= LONGEST_ADDRESS
-    except (ValueError, TypeError, AttributeError):
-        good = False
-    if not good:
-        raise _not_an_address(base_url)
-    return base_url
 
 
 def _not_an_address(base_url: object) -> UsageError:
@@ -315,12 +296,6 @@ def _refuse_compressed(response: Any) -> None:
 def _get(holder: object, name: str) -> Any:
     """Return a value of a JSON object; None if it is missing or not an object."""
     return holder.get(name) if isinstance(holder, dict) else None
-
-
-def _count(holder: object, name: str) -> Count:
-    """Return a count that a server gives, or None."""
-    value = _get(holder, name)
-    return value if type(value) is int and value >= 0 else None
 
 
 def _seconds(text: str) -> float:
