@@ -239,10 +239,7 @@ class Network:
             """Return the bytes that can continue a text of a whole repetition."""
             if isinstance(call.rule, str):
                 return frozenset()  # what may follow a rule is promised (Rules)
-            # A count that is exact says which it is, unless a token runs through the
-            # counts of two levels at once.
-            exact = call.min == call.max and not self._counts_inside(call.rule)
-            again = frozenset[int]() if exact else self.first[call.rule]
+            again = self.first[call.rule] if call.min != call.max else frozenset[int]()
             return continues(call.rule) | again
 
         return [
@@ -255,12 +252,6 @@ class Network:
                 or goes_on(call) & self._bytes_at([call.to])
             )
         ]
-
-    def _counts_inside(self, name: Name) -> bool:
-        """Return whether a body holds a counted repetition of its own."""
-        nodes = frozenset[int]().union(*self._subsets(name))
-        calls = (call for node in self.reached(nodes) for call in self.calls[node])
-        return any(isinstance(call.rule, int) for call in calls)
 
     def _subsets(self, name: Name) -> list[frozenset[int]]:
         """Return the sets of nodes to which the beginnings of a rule's texts can lead.
