@@ -409,4 +409,5 @@ def run(task, tools, model, say=print):
 
 if __name__ == "__main__":
     tools = {"calc": calc, "read_file": reader("."), "answer": answer}
-    print("ANSWER:", run(" ".join(sys.argv[1:]), tools, load())[0])
+    question = " ".join(sys.argv[1:]) or "What is 4871 * 209?"
+    print("ANSWER:", run(question, tools, load())[0])
