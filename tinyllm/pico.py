@@ -6,8 +6,8 @@ Read it from top to bottom; the data flows the same way. A text becomes token id
 ids become logits (2), a cache makes that cheap (3), one token is picked (4), a grammar
 says which tokens are legal (5), and a loop of thought, call and observation solves a
 task (6). The file loads the weights that the package ships and imports nothing else
-of it. The package adds speed, types, helpful errors and exactness bit for bit;
-tests/test_pico.py proves that both do the same.
+of it. The package adds speed, types, helpful errors, a limit for the context and
+exactness bit for bit; tests/test_pico.py proves that both do the same.
 
 Shapes: T new tokens, S positions held in the cache, D model width, H query heads, K
 key/value heads, E head width, F hidden width, V vocabulary.
@@ -263,13 +263,13 @@ CHARACTER = """
     5c 75 44,64 38-39,41-42,61-62 h h 5c 75 44,64 43-46,63-66 h h
 """.replace("h", "30-39,41-46,61-66").replace("t", "80-bf")
 STRING = sequence('"', ("star", ranges(CHARACTER)), '"')
-DIGIT, ONE_TO_NINE, E = ranges("30-39"), ranges("31-39"), ranges("45,65")
+DIGIT, ONE_TO_NINE, SIGN = ranges("30-39"), ranges("31-39"), ranges("2b,2d")
 INTEGER = sequence(
     maybe("-"), either(sequence("0"), then(ONE_TO_NINE, ("star", DIGIT)))
 )
 WHOLE = either(sequence("0"), sequence(ONE_TO_NINE, *[maybe(DIGIT)] * 19))
 POWER = either(sequence(DIGIT, maybe(DIGIT)), sequence(ranges("30-31"), DIGIT, DIGIT))
-EXPONENT = sequence(E, maybe(ranges("2b,2d")), POWER)  # at most 199: finite in a double
+EXPONENT = sequence(ranges("45,65"), maybe(SIGN), POWER)  # finite in a double
 NUMBER = sequence(
     maybe("-"), WHOLE, maybe(".", DIGIT, ("star", DIGIT)), maybe(EXPONENT)
 )
@@ -381,7 +381,8 @@ def run(task, tools, model, say=print):
         ids.extend(i for piece in pieces for i in encode(piece, model.merges))
 
     names = [", ".join(name for name, *_ in arguments(tool)) for tool in tools.values()]
-    put("TOOLS: ", " ".join(map("{}({})".format, tools, names)), "\nTASK: ", task)
+    listed, task = map("{}({})".format, tools, names), " ".join(task.splitlines())
+    put("TOOLS: ", " ".join(listed), "\nTASK: ", task)
     for _ in range(MAX_STEPS):
         put("\nTHOUGHT: ")
         thought = write(ids, LINE, THOUGHT_LIMIT + 1, model, cache)[:THOUGHT_LIMIT]
@@ -408,4 +409,5 @@ def run(task, tools, model, say=print):
 
 if __name__ == "__main__":
     tools = {"calc": calc, "read_file": reader("."), "answer": answer}
-    print("ANSWER:", run(" ".join(sys.argv[1:]), tools, load())[0])
+    question = " ".join(sys.argv[1:]) or "What is 4871 * 209?"
+    print("ANSWER:", run(question, tools, load())[0])

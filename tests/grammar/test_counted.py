@@ -438,3 +438,17 @@ def test_a_state_far_from_its_bound_shares_its_mask() -> None:
     assert all((mask == masks[0]).all() for mask in masks[:-1])
     assert np.flatnonzero(masks[-1]).tolist() == grammar.vocabulary.eos_ids
     assert parts_of(grammar) < 5
+
+
+@pytest.mark.parametrize("pattern", ["a((bb){2}){2}b", "a((bb){2}){70}b"])
+def test_a_token_that_runs_through_the_counts_of_two_levels_is_legal(
+    pattern: str,
+) -> None:
+    tokenizer = ToyTokenizer([*characters("ab"), b"bbbbb"])
+    grammar = compile(pattern, tokenizer)
+    state = grammar.advance(grammar.start(), 3)
+    while not grammar.is_done(state):
+        ids = range(tokenizer.vocab_size)
+        one_by_one = [grammar.explain(state, i).legal for i in ids]
+        assert grammar.mask(state).tolist() == one_by_one
+        state = grammar.advance(state, 4)

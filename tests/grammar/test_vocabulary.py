@@ -231,6 +231,18 @@ def test_alone_a_walk_stays_above_its_beginning() -> None:
     assert machine.next(state, ord("c")) == after(machine, b"abc")
 
 
+def test_a_token_may_leave_two_rules_that_end_together() -> None:
+    # After ac both q and p may be over; cd leaves them in one token.
+    p = Concatenation((literal("a"), Call("q"), optional(literal("b"))))
+    rules = Rules(Concatenation((Call("p"), literal("d"))), {"p": p, "q": literal("c")})
+    vocabulary = Vocabulary(ToyTokenizer([*characters("abcd"), b"cd", b"cbd"]))
+    machine = machine_of(rules, vocabulary)
+    state = after(machine, b"a")
+    assert state is not None
+    tokens = {vocabulary.ids[data] for data in (b"c", b"cd", b"cbd")}
+    assert found_in_parts(machine, vocabulary, state) == tokens
+
+
 def test_tokens_that_are_prefixes_of_each_other_all_appear() -> None:
     vocabulary = Vocabulary(ToyTokenizer([b"aab", b"a", b"b", b"aa", b"ab"]))
     machine = machine_of("a*", vocabulary)

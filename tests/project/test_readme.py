@@ -18,6 +18,10 @@ from tinyllm.train.tasks import FAMILIES
 from tinyllm.widgets import ablation, picture
 
 ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+
+import budget  # noqa: E402  (tools/budget.py, a script)
+
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PYTHON = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
@@ -51,6 +55,19 @@ def test_its_second_python_writes_what_the_schema_asks_for():
     assert 0 <= found["age"] <= 130
     assert "maxLength" in receipt
     assert "refused" not in receipt
+
+
+def test_pico_has_as_many_lines_as_it_says_and_at_most_250():
+    source = (ROOT / "tinyllm" / "pico.py").read_text(encoding="utf-8")
+    lines = len(budget.code_lines(source))
+    assert lines <= 250
+    assert f"is the agent in {lines} lines of numpy" in README
+
+
+def test_pico_prints_the_trace_that_it_shows():
+    command = [sys.executable, "-m", "tinyllm.pico", "What is 4871 * 209?"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
+    assert f"```\n{done.stdout.decode()}```" in README.replace("\r\n", "\n")
 
 
 def test_the_sizes_of_a_download_are_those_of_the_table():

@@ -66,7 +66,7 @@ class Pushdown(States):
 
         A tick is that a body on the ground begins again (`ground`).
         """
-        for dfa, frame in self._levels(state):
+        for dfa, frame in self.levels(state):
             move = self.moves(dfa).get(byte)
             if move is not None and (not move.again or (frame and frame.max_left)):
                 ticks = int(move.again and frame is self.ground)
@@ -79,13 +79,13 @@ class Pushdown(States):
 
     def may_end(self, state: State) -> bool:
         """Return whether the text is complete: every call that is not over may end."""
-        return any(frame is None and dfa.final for dfa, frame in self._levels(state))
+        return any(frame is None and dfa.final for dfa, frame in self.levels(state))
 
     def legal_bytes(self, state: State) -> frozenset[int]:
         """Return the bytes that may come next."""
         return frozenset(
             byte
-            for dfa, frame in self._levels(state)
+            for dfa, frame in self.levels(state)
             for byte, move in self.moves(dfa).items()
             if not move.again or (frame and frame.max_left)
         )
@@ -153,7 +153,7 @@ class Pushdown(States):
             frame = self._frames[key] = Frame(pending, below)
         return frame
 
-    def _levels(self, state: State) -> Iterator[State]:
+    def levels(self, state: State) -> Iterator[State]:
         """Yield a state and, as long as the rule above may end, what it returns to."""
         yield state
         dfa, frame = state

@@ -143,7 +143,11 @@ class Vocabulary:
         place, token = _spread(
             self._first_token[live.node], self._n_tokens[live.node]
         )  # (N,)
-        may_leave = [f is machine.ground and dfa.final for dfa, f in steps.states]
+        # A call that may be over returns, and what it returns to may be over, too.
+        may_leave = [
+            any(frame is machine.ground and dfa.final for dfa, frame in levels)
+            for levels in map(machine.levels, steps.states)
+        ]
         leaves = np.flatnonzero(np.array(may_leave)[live.number])  # (M,)
         return Found(
             self._tokens[token],
