@@ -285,7 +285,10 @@ def test_only_the_key_that_was_given_is_sent(monkeypatch):
         monkeypatch.setenv(f"OPENAI_{name}", "sk-of-somebody-else")
     monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "X-Mine: sk-of-somebody-else")
     monkeypatch.setenv("OPENAI_BASE_URL", NOWHERE)
-    monkeypatch.setenv("HTTP_PROXY", NOWHERE)
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, NOWHERE)
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
     _, _, without = thought(says("hm"))
     _, _, with_key = thought(says("hm"), api_key=KEY)
     assert "somebody" not in str(without.requests) + str(with_key.requests)
@@ -396,7 +399,7 @@ def test_a_key_or_a_part_of_it_is_redacted_in_an_error(key, shape):
 def test_a_key_that_comes_in_two_reads_is_in_no_log(head, cut, caplog):
     caplog.set_level(logging.DEBUG)
     before, _, after = head.partition("{}")
-    first, last = before + KEY[:cut], KEY[cut:] + after + "\r\n\r\n"
+    first, last = before + KEY[:cut], KEY[cut:] + after + f"{KEY}\r\n\r\n"
 
     def two_reads():
         yield first.encode()

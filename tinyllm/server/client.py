@@ -208,10 +208,10 @@ class ChatServer:
             raise self._error(f"sent a reply of more than {BYTE_LIMIT} bytes")
         if not self._key:
             return data
-        key, joined = self._key.encode(), self._tail + data
-        if key in joined and key not in data:  # its beginning was passed on already
+        key = self._key.encode()
+        if key in self._tail + data[: len(key) - 1]:  # its beginning was passed on
             raise self._error("sent the API key back: do not trust it")
-        self._tail = joined[1 - len(key) :]
+        self._tail = (self._tail + data)[1 - len(key) :]
         return data.replace(key, b"*" * len(key))
 
     def _failure(
