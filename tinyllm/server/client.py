@@ -279,12 +279,16 @@ def _client_library() -> Any:
 
 
 def _origin(error: BaseException) -> BaseException:
-    """Return the exception at the beginning of a chain, which libraries made longer."""
-    while True:
+    """Return our own or the system's exception in a chain, else where it begins.
+
+    Libraries turn exceptions into theirs, and hide some with `raise … from None`.
+    """
+    while not isinstance(error, ServerError | OSError):
         hidden = error.__context__ if error.__suppress_context__ else None
         if (before := error.__cause__ or hidden) is None:
-            return error
+            break
         error = before
+    return error
 
 
 def _refuse_compressed(response: Any) -> None:
