@@ -47,7 +47,7 @@ def run_agent(args: argparse.Namespace) -> int:
     if args.json and args.json_lines:
         raise UsageError("--json and --json-lines are two forms: choose one")
     task = read_text(args.task, "task")
-    clean_task(task)  # an empty task is no reason to load a model
+    clean_task(task)  # before a model is loaded for an empty task
     registry = (tools.every if args.all_tools else tools.default)(args.root)
     backend, options = _backend(args)
     agent = tinyllm.Agent(

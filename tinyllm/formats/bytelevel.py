@@ -42,7 +42,7 @@ def from_vocabulary(
     """Return the tokenizer whose id i is spelled `texts[i]`, merges in order of rank.
 
     `specials` maps the text of each special token to its id. Raises TokenizationError
-    naming a token that is no text of byte characters, or a merge of unknown tokens.
+    naming a token that is not written in byte characters, or a merge of unknown tokens.
     """
     special_ids = set(specials.values())
     tokens, ids = [b""] * len(texts), {}

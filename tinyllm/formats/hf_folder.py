@@ -104,7 +104,7 @@ def save_folder(
         (folder / stale).unlink(missing_ok=True)
     tokenizer_json.save(tokenizer, folder / TOKENIZER)
     text = json.dumps(values, indent=2) + "\n"
-    with atomic_file(folder / CONFIG) as file:  # last: without it a folder is no model
+    with atomic_file(folder / CONFIG) as file:  # last: it makes the folder a model
         file.write(text.encode())
 
 

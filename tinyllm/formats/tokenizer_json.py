@@ -111,7 +111,7 @@ def load(
         raise TokenizationError(f"{file} is not JSON: {error}") from error
     except (KeyError, TypeError, IndexError, AttributeError) as error:
         raise TokenizationError(
-            f"{file} is no tokenizer.json of a byte-level BPE: {error!r} is missing "
+            f"{file} is not a tokenizer.json of a byte-level BPE: {error!r} is missing "
             "or of the wrong kind"
         ) from error
 

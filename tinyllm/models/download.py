@@ -42,7 +42,7 @@ def get(known: Known, folder: Path, out: TextIO | None = None) -> Path:
     Progress goes to `out` (standard error, unless the process has none). Files that are
     there and right are kept, damaged ones replaced. Raises DownloadError where the
     network or the disk stands in the way, CheckpointError where what came is not the
-    known file, UsageError for a model that is no download.
+    known file, UsageError for a model that is not downloaded.
     """
     if not known.files:
         raise UsageError(f"{known.name} is inside the package: there is nothing to get")

@@ -61,7 +61,7 @@ def find(name_or_path: str | os.PathLike[str]) -> Path:
     if os.path.isfile(given):
         if given.lower().endswith(SUFFIXES):
             return Path(given)
-        raise ModelNotFoundError(f"{given!r} is no kind of model: give {KINDS}")
+        raise ModelNotFoundError(f"{given!r} is not a model: give {KINDS}")
     hub = ""
     if re.fullmatch(r"[\w.-]+/[\w.-]+", given):
         hub = (

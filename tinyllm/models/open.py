@@ -44,7 +44,7 @@ def open_model(
     if file.is_dir():
         return load_folder(file, exact)
     raise ModelNotFoundError(
-        f"{file} is no model: give the folder of config.json, a .gguf or .bin file"
+        f"{file} is not a model: give the folder of config.json, a .gguf or .bin file"
     )
 
 

@@ -50,7 +50,7 @@ class Vocabulary:
         except (IndexError, TypeError):
             pass
         raise InvalidTokenError(
-            f"{token_id!r} is no token id: expected 0 to {self.vocab_size - 1}"
+            f"{token_id!r} is not a token id: expected 0 to {self.vocab_size - 1}"
         )
 
     def decode(self, ids: Sequence[int]) -> str:

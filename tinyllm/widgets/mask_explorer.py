@@ -40,7 +40,7 @@ LISTED = 60  # legal tokens in the list at most, and as many illegal ones
 
 
 def mark(step: Step) -> str:
-    """How a token came to be, as one character that is no likely token, or nothing."""
+    """How a token came to be, as one character that is rarely a token, or nothing."""
     signs = {HAND: BY_HAND, CEILING: FORCED}
     return signs.get(step.by) or mark_of(step.choice)
 

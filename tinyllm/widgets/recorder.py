@@ -44,7 +44,7 @@ class Recorder:
     """A session whose calls are written down; one that raises is passed on, unwritten.
 
     `events` are the calls so far. The session's ids and counters are read before and
-    after each, so what others do to it in between is seen, but is no event.
+    after each, so what others do to it in between is seen, but is not an event.
     """
 
     def __init__(self, session: Session) -> None:

@@ -127,7 +127,7 @@ class Walk:
         after = self.grammar.advance(old.state, token_id)
         left = self.budget - step - 1
         if token_id in self.grammar.vocabulary.eos_ids:
-            raise GrammarError(f"token {token_id} ends the text and is no step of it")
+            raise GrammarError(f"token {token_id} ends the text: it is not a step")
         if not self.grammar.can_finish(after, left):
             needed = len(self.grammar.finish(after))
             raise GrammarError(
