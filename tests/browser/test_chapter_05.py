@@ -59,11 +59,16 @@ def test_a_reader_asks_why_takes_another_token_goes_on_and_undoes(chapter):
     loaded = picture.evaluate("image => image.complete && image.naturalWidth")
     assert loaded == 720
 
-    # In JupyterLab's command mode x cuts the cell, a and b insert one: no key of a
-    # widget that has the focus may reach the notebook.
-    cells = notebook.locator(".jp-Cell")
+    no_key_reaches_the_notebook(chapter, (tokens, chapter.slider(), undo))
+
+
+def no_key_reaches_the_notebook(chapter, parts):
+    """In JupyterLab's command mode x cuts the cell, and a and b insert one."""
+    from playwright.sync_api import expect
+
+    cells = chapter.notebook.locator(".jp-Cell")
     there = cells.count()
-    for part in (tokens, chapter.slider(), undo):
+    for part in parts:
         for key in "xab":
             chapter.press(part, key)
         expect(cells).to_have_count(there)
