@@ -160,6 +160,7 @@ def rewind(cache, n):
 
 def feed(ids, model, cache):
     """Return logits (V,) after a whole transcript; only what is new is forwarded."""
+    # The longest common beginning, but at least one id goes through the model.
     rewind(cache, max(n for n in range(len(ids)) if ids[:n] == cache.ids[:n]))
     return forward(ids[len(cache.ids) :], model, cache)[-1]  # (V,)
 
@@ -191,6 +192,7 @@ def pick(logits, number=0.0, temperature=0.0, limit=1.0):
 
 # An expression is a value: ("byte", allowed), ("then", a, b), ("either", options) or
 # ("star", body). A state of the grammar is the expression that may still follow.
+# NOTHING has no text at all, EMPTY only the empty one: nothing, repeated no times.
 NOTHING, EMPTY = ("either", frozenset()), ("star", ("either", frozenset()))
 
 
@@ -241,6 +243,7 @@ def derive(e, b):
         return either(*(derive(option, b) for option in e[1]))
     if e[0] == "star":
         return then(derive(e[1], b), e)
+    # a then b: b may begin where a may end
     skipped = derive(e[2], b) if ends(e[1]) else NOTHING
     return either(then(derive(e[1], b), e[2]), skipped)
 
@@ -256,6 +259,7 @@ def ranges(text):
 
 
 # JSON (RFC 8259). A character is UTF-8 or an escape; surrogates come as a pair of them.
+# h stands for a hex digit, t for a byte within a UTF-8 character.
 CHARACTER = """
     20-21,23-5b,5d-7f | c2-df t | e0 a0-bf t | e1-ec,ee-ef t t | ed 80-9f t |
     f0 90-bf t t | f1-f3 t t t | f4 80-8f t t | 5c 22,2f,5c,62,66,6e,72,74 |
@@ -364,7 +368,8 @@ def write(ids, state, limit, model, cache):
         logits = feed(ids + out, model, cache)  # (V,)
         i = pick(np.where(mask(state, model.tokens), logits, -np.inf))
         after = reduce(derive, model.tokens[i], state)
-        # Each byte is a token, so `least` tokens are enough; often fewer will do.
+        # If the text could not be finished in time after this token, drop the token and
+        # finish now. Each byte is a token, so `least` are enough; often fewer will do.
         if least(after) >= left and len(shortest(after, model.tokens)) >= left:
             return out + shortest(state, model.tokens)
         state, out = after, [*out, i]
@@ -385,6 +390,7 @@ def run(task, tools, model, say=print):
     put("TOOLS: ", " ".join(listed), "\nTASK: ", task)
     for _ in range(MAX_STEPS):
         put("\nTHOUGHT: ")
+        # One more for the line break, which is not kept.
         thought = write(ids, LINE, THOUGHT_LIMIT + 1, model, cache)[:THOUGHT_LIMIT]
         ids += (thought := [i for i in thought if model.tokens[i] != b"\n"])
         put("\nCALL: ")
@@ -403,7 +409,7 @@ def run(task, tools, model, say=print):
         say(f"OBSERVATION: {observation}")
         put("\nOBSERVATION: ", observation)
         if last == (last := (action, said)):
-            break  # it would go on like this
+            break  # the same call with the same result: it would go on like this
     return None, ids
 
 

@@ -50,8 +50,9 @@ PICO = """\
 # pico.py, line by line
 
 Each row is a function of [`tinyllm/pico.py`](../tinyllm/pico.py), the chapter that
-builds it, and the function of the package that does the same. `python tools/docs.py`
-makes this table, and a test keeps it in step.
+builds it, and the function of the package that does the same.
+`.venv/bin/python tools/docs.py` makes
+this table, and a test keeps it in step.
 
 | chapter | pico.py | line | the package |
 |---|---|---|---|
@@ -68,7 +69,8 @@ Read `errors`, `progress`, `atomic_file` and `strict_json` when you meet them: t
 serve both parts of the package. **Skip the rest**, unless you need it: `formats` and
 `models` (other people's files, and where models are), `grammar/jsonschema` (any JSON
 Schema as a grammar), `server` (a model that a server runs), `evaluate` (held-out tasks
-and the ablation), `cli` and `widgets`. `python tools/docs.py` makes this list, and a
+and the ablation), `cli` and `widgets`.
+`.venv/bin/python tools/docs.py` makes this list, and a
 test keeps it in step.
 """
 FOLDERS = {

@@ -61,7 +61,7 @@ def test_pico_has_as_many_lines_as_it_says_and_at_most_250():
     source = (ROOT / "tinyllm" / "pico.py").read_text(encoding="utf-8")
     lines = len(budget.code_lines(source))
     assert lines <= 250
-    assert f"is the agent in {lines} lines of numpy" in README
+    assert f"is the agent in {lines} lines of code" in README
 
 
 def test_pico_prints_the_trace_that_it_shows():
