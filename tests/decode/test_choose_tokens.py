@@ -252,3 +252,13 @@ def test_the_penalty_looks_at_what_the_session_holds_each_time():
 
     assert chosen(20.0) == [3, 3, 3]  # 0.25 is still the largest
     assert chosen(60.0) == [3, 2, 1]
+
+
+def test_the_mask_stepped_in_only_where_it_forbade_the_best_token():
+    logits = np.array([0, 1, 5, 2], np.float32)  # the model wants B
+    forbidden, allowed = np.array([1, 1, 0, 1], bool), np.ones(4, bool)
+    assert Choice(C, logits, forbidden, 3).stepped_in
+    assert not Choice(B, logits, allowed, 4).stepped_in
+    assert not Choice(C, logits, allowed, 4).stepped_in  # drawn by chance
+    assert not Choice(C, logits, forbidden, 3, forced=True).stepped_in
+    assert not Choice(B, logits).stepped_in

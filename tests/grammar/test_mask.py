@@ -505,3 +505,13 @@ def test_a_tool_call_is_closed_in_the_fewest_tokens_from_inside_its_text() -> No
     inside_escape = grammar.advance(state, N_SPECIAL + ord("\\"))
     assert len(grammar.finish(inside_escape)) == 2
     assert len(grammar.finish(grammar.start())) == len(text) - 2 + 1
+
+
+@pytest.mark.parametrize("eos_ids", [set(), {2}, {1, 2}])
+def test_a_text_is_done_where_only_its_eos_ids_are_legal(eos_ids: set[int]) -> None:
+    tokenizer = ToyTokenizer(characters("ab"))
+    tokenizer.eos_ids = frozenset(eos_ids)
+    for pattern, done in (("a", True), ("ab?", False), ("ab", False)):
+        grammar = compile(pattern, tokenizer)
+        assert not grammar.is_done(grammar.start())
+        assert grammar.is_done(grammar.advance(grammar.start(), 3)) is done

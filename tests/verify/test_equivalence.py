@@ -303,6 +303,16 @@ def test_a_split_is_judged_by_all_rows_and_to_1e_4(config, weights, tokenizer):
         assert 1e-4 < check.difference < 1e-3
 
 
+def test_a_wrong_case_is_not_forgotten_when_right_ones_follow():
+    right = np.array([18.0, -3], np.float32)
+    worst = equivalence._Worst(SimpleNamespace(exact=False), right)
+    for error in (0, 1e-3, 0):
+        worst.add(right + np.float32(error), right)
+    check = worst.check("three cases")
+    assert check.difference == pytest.approx(1e-3, rel=1e-2)
+    assert not check.passed
+
+
 def test_the_limit_is_in_proportion_to_the_largest_logit_as_rounding_is():
     assert limit_of(np.array([18.0, -3], np.float32)) == pytest.approx(9e-5)
     assert limit_of(np.array([18.0, -40], np.float32)) == pytest.approx(2e-4)
