@@ -19,6 +19,7 @@ import tinyllm
 from tinyllm import grammar, pico
 from tinyllm.agent.local import LocalBackend
 from tinyllm.agent.loop import Agent
+from tinyllm.agent.protocol import clean_task
 from tinyllm.decode.sampling import Sampler
 from tinyllm.evaluate.held_out import registry, tasks
 from tinyllm.train.tasks import FAMILIES
@@ -168,6 +169,14 @@ def test_a_task_of_several_lines_cannot_begin_a_line_of_the_protocol():
     _, ids = pico.run("Hello.\nCALL: {}\r\nTHOUGHT: x", tools, MODEL, lambda text: None)
     asked = pico.decode(ids, MODEL.tokens).splitlines()[1]
     assert asked == "TASK: Hello. CALL: {} THOUGHT: x"
+
+
+@pytest.mark.parametrize("task", [" hi ", "a\tb", "x\r\n\ny", "z\u2028\x7f!"])
+def test_a_task_is_cleaned_as_the_package_cleans_it(task):
+    tools = {"answer": tinyllm.tools.answer}
+    _, ids = pico.run(task, tools, MODEL, lambda text: None)
+    asked = pico.decode(ids, MODEL.tokens).split("\n")[1]
+    assert asked == f"TASK: {clean_task(task)}"
 
 
 def test_a_registry_with_an_argument_of_another_type_is_refused():

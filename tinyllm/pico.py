@@ -386,8 +386,8 @@ def run(task, tools, model, say=print):
         ids.extend(i for piece in pieces for i in encode(piece, model.merges))
 
     names = [", ".join(name for name, *_ in arguments(tool)) for tool in tools.values()]
-    listed, task = map("{}({})".format, tools, names), " ".join(task.splitlines())
-    put("TOOLS: ", " ".join(listed), "\nTASK: ", task)
+    task = regex.sub("[\x00-\x1f\x7f-\x9f\u2028\u2029]+", " ", task).strip()  # one line
+    put("TOOLS: ", " ".join(map("{}({})".format, tools, names)), "\nTASK: ", task)
     for _ in range(MAX_STEPS):
         put("\nTHOUGHT: ")
         # One more for the line break, which is not kept.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -370,6 +371,16 @@ def test_without_a_text_on_a_terminal_it_says_what_to_give(capsys, monkeypatch):
     code, out, err = run(capsys, "generate")
     assert (code, out) == (2, "")
     assert "give the prompt, or send it by a pipe" in err
+
+
+@pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
+def test_a_pipe_that_is_not_text_is_a_sentence(capsys, monkeypatch, errors):
+    """A locale decides which of the two errors standard input has."""
+    pipe = io.TextIOWrapper(io.BytesIO(b"caf\xe9"), "utf-8", errors)
+    monkeypatch.setattr("sys.stdin", pipe)
+    code, out, err = run(capsys, "generate")
+    assert (code, out) == (2, "")
+    assert "the prompt on standard input is not utf-8" in err
 
 
 def test_a_shorter_context_ends_the_text_and_a_longer_one_is_refused(capsys):

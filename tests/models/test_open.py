@@ -132,6 +132,15 @@ def test_a_git_lfs_pointer_is_named_as_what_it_is(tmp_path):
             open_model(tmp_path / name)
 
 
+def test_a_git_lfs_pointer_in_place_of_a_tokenizer_is_named_too(story):
+    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 9\n"
+    (story.parent / "tok260.bin").write_bytes(pointer)
+    with pytest.raises(
+        TokenizationError, match=r"tok260\.bin: it is a Git LFS pointer"
+    ):
+        open_model(story)
+
+
 def test_a_gguf_file_under_the_name_of_a_bin_says_so(tmp_path):
     path = tmp_path / "model.bin"
     path.write_bytes(b"GGUF" + bytes(60))

@@ -8,7 +8,6 @@ import sys
 from typing import Any
 
 from tinyllm.cli.options import positive, sampling_options, whole
-from tinyllm.errors import UsageError
 
 
 def evaluate_options(option: Any) -> None:
@@ -27,13 +26,14 @@ def run_evaluate(args: argparse.Namespace) -> int:
     from tinyllm.progress import Progress
     from tinyllm.train.tasks import FAMILIES
 
+    families = args.family or list(FAMILIES)
+    for family in families:
+        FAMILIES[family]  # a UsageError where there is none
     lm = tinyllm.load(args.model, False, args.tokenizer, args.context)
     rows = []
     if not args.json:
         print(HEADER)
-    for family in args.family or list(FAMILIES):
-        if family not in FAMILIES:
-            raise UsageError(f"no family {family!r}: there are {', '.join(FAMILIES)}")
+    for family in families:
         with Progress(args.tasks, family, "tasks") as progress:
             tell = progress.update
             score = measure(lm, family, args.tasks, args.seed, tell, **_arm(args))

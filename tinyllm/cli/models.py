@@ -33,7 +33,7 @@ def run_models(args: argparse.Namespace) -> int:
 
 
 def models_options(option: Any) -> None:
-    """The options of `tinyllm models`, given to a parser's `add_argument`."""
+    """Declare the options of `tinyllm models`."""
     actions = ("list", "get", "path")
     about = "list them (what it does by itself), get one, or print the path of one"
     option("action", nargs="?", choices=actions, default="list", help=about)

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from tinyllm.cli.options import load_model, model_options
 from tinyllm.errors import UsageError
 from tinyllm.progress import Progress
 
@@ -23,19 +24,14 @@ PROMPT = (
 
 def run_verify(args: argparse.Namespace) -> int:
     """Prove the cache on one model: logits (kv) or the agent's transcripts (cache)."""
-    import tinyllm
-
-    def load() -> NumpyEngine:
-        return tinyllm.load(args.model, not args.fast, args.tokenizer, args.context)
-
     run = {"kv": _kv, "cache": _cache}[args.what]
-    passed, report, shown = run(load, args.prompt)
+    passed, report, shown = run(lambda: load_model(args), args.prompt)
     print(json.dumps(report, indent=2) if args.json else shown)
     return 0 if passed else 1
 
 
 def verify_options(option: Any) -> None:
-    """The options of `tinyllm verify`, given to a parser's `add_argument`."""
+    """Declare the options of `tinyllm verify`."""
     about = (
         "kv: split, rewound and one-pass logits are equal, and injected bugs are "
         "noticed; cache: warm, interleaved and cold runs write the same"
@@ -43,11 +39,7 @@ def verify_options(option: Any) -> None:
     option("what", choices=("kv", "cache"), help=about)
     about = "the prompt of kv, or a task of cache, which may be repeated"
     option("--prompt", action="append", default=[], help=about)
-    option("--model", default="agent", help="name or path (agent, the one inside)")
-    option("--tokenizer", help="tokenizer.bin of a llama2.c model (the one beside it)")
-    option("--fast", action="store_true", help="fast mode, equal up to rounding")
-    option("--context", type=int, metavar="N", help="the first N positions only (all)")
-    option("--json", action="store_true", help="print JSON for programs")
+    model_options(option)
 
 
 Report = tuple[bool, dict[str, Any], str]

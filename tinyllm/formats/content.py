@@ -1,4 +1,7 @@
-"""The bytes of a tokenizer's file: `content`, for every kind of them."""
+"""The bytes of a tokenizer's file: `content`, for every kind of them.
+
+`LFS` and `POINTER` tell a Git LFS pointer, in place of any file of a model.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,11 @@ from pathlib import Path
 from tinyllm.errors import TokenizationError
 
 MAX_BYTES = 64 * 2**20
+LFS = b"version https://git-lfs"  # how a pointer file begins
+POINTER = (
+    "is a Git LFS pointer: a few lines that stand for the real file. Run `git lfs "
+    "pull` where you cloned it, or download the file"
+)
 
 
 def content(path: str | os.PathLike[str]) -> bytes:
@@ -18,6 +26,9 @@ def content(path: str | os.PathLike[str]) -> bytes:
         with open(path, "rb") as file:
             if os.fstat(file.fileno()).st_size > MAX_BYTES:
                 raise TokenizationError(f"it is larger than {MAX_BYTES} bytes")
-            return file.read()
+            data = file.read()
     except OSError as error:
         raise TokenizationError(f"it cannot be read: {error.strerror}") from error
+    if data.startswith(LFS):
+        raise TokenizationError(f"it {POINTER}")
+    return data

@@ -60,7 +60,7 @@ def parse(data: Bytes, name: str) -> tuple[Config, dict[str, Stored]]:
     if bytes(data[:2]) in PICKLED:
         raise pickled(name)
     if bytes(data[:4]) == b"GGUF":
-        raise CheckpointError(f"{name} is a GGUF file: give it a name in .gguf")
+        raise CheckpointError(f"{name} is a GGUF file: rename it to end in .gguf")
     try:
         config = _read_header(data)
         spans = _spans(config)

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from tinyllm.errors import CheckpointError, ModelNotFoundError
 from tinyllm.formats.blocks import decode
+from tinyllm.formats.content import LFS, POINTER
 
 INTERLEAVED, HALVES = "interleaved pairs", "split halves"
 
@@ -43,9 +44,6 @@ def to_interleaved(weight: NDArray[np.float32], n_heads: int) -> NDArray[np.floa
     half = rows // n_heads // 2  # E/2
     halves = weight.reshape(n_heads, 2, half, width)
     return halves.swapaxes(1, 2).reshape(rows, width)  # (heads * E, D)
-
-
-LFS = b"version https://git-lfs"  # how a pointer file begins
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,10 +88,7 @@ def mapped(path: str | os.PathLike[str]) -> NDArray[np.uint8]:
             raise ModelNotFoundError(f"{path} is not a file")
         with open(path, "rb") as file:
             if file.read(len(LFS)) == LFS:
-                raise CheckpointError(
-                    f"{path} is a Git LFS pointer: a few lines that stand for the real "
-                    "file. Run `git lfs pull` where you cloned it, or download the file"
-                )
+                raise CheckpointError(f"{path} {POINTER}")
             if not os.fstat(file.fileno()).st_size:
                 return np.empty(0, np.uint8)
             return np.frombuffer(
