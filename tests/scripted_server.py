@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from tinyllm.agent import tools
 from tinyllm.agent.tools import Registry
 from tinyllm.errors import ServerError
 from tinyllm.server.backend import HttpBackend
+from tinyllm.server.request import PROBE, PROBED
 
 TWO = Registry([tools.calc, tools.answer])
 IDS = list(b"TOOLS: x\nTASK: y\nTHOUGHT: ")
@@ -105,11 +107,16 @@ class ScriptedServer:
     """The server, as a context manager; one answer a request, in order.
 
     `requests` is what was asked. `gone` is set when a client went away before its
-    answer was over.
+    answer was over. A probe is no part of the script: it is answered with `probed`, by
+    default as a server does that `enforces` the schema, or that ignores it.
     """
 
-    def __init__(self, *answers: Answer) -> None:
+    def __init__(
+        self, *answers: Answer, enforces: bool = True, probed: Answer | None = None
+    ) -> None:
         self.answers = list(answers)
+        self.enforces, self.probed = enforces, probed
+        self.probes: list[dict] = []
         self.requests: list[Request] = []
         self.gone = threading.Event()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
@@ -139,8 +146,7 @@ class ScriptedServer:
     def _answer(self, handler: BaseHTTPRequestHandler) -> None:
         length = int(handler.headers.get("Content-Length", 0))
         body = json.loads(handler.rfile.read(length) or "{}")
-        self.requests.append(Request(handler.path, dict(handler.headers), body))
-        answer = self.answers.pop(0) if self.answers else Answer(status=500)
+        answer = self._next(body, handler)
         try:
             if not answer.raw:
                 handler.send_response(answer.status)
@@ -154,6 +160,16 @@ class ScriptedServer:
                 self.gone.set()
         except OSError:
             self.gone.set()
+
+    def _next(self, body: dict, handler: BaseHTTPRequestHandler) -> Answer:
+        if body["messages"][-1]["content"] == PROBE:
+            self.probes.append(body)
+            name = re.findall(rf"{PROBED}_\w+", json.dumps(body))[-1]
+            forced = json.dumps({"tool": name, "args": {}})
+            said = forced if self.enforces else "hello"
+            return self.probed or says(said, counts=usage(0, 0, 0))
+        self.requests.append(Request(handler.path, dict(handler.headers), body))
+        return self.answers.pop(0) if self.answers else Answer(status=500)
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         script = self

@@ -7,7 +7,7 @@ way to say that an option must be a whole number, `Named` that a name is not kno
 from __future__ import annotations
 
 from numbers import Integral
-from typing import Generic, NoReturn, TypeGuard, TypeVar
+from typing import Any, Generic, NoReturn, TypeGuard, TypeVar
 
 Value = TypeVar("Value")
 
@@ -65,7 +65,16 @@ class ProtocolError(TinyllmError):
 
 
 class ServerError(TinyllmError):
-    """A chat server cannot be reached, or does not answer as one should."""
+    """A chat server cannot be reached, or does not answer as one should.
+
+    In the middle of a run, `trace` has the steps that were done until then.
+    """
+
+    trace: Any = None  # an agent.trace.Trace
+
+
+class TimeUpError(TinyllmError):
+    """The time of a run is over, which ends the slot that is being written."""
 
 
 class UsageError(TinyllmError):

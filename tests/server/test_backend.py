@@ -40,7 +40,7 @@ from tinyllm.errors import (
 )
 from tinyllm.server import client
 from tinyllm.server.backend import HttpBackend
-from tinyllm.server.reply import THOUGHT_LIMIT, ThoughtLine, Utf8
+from tinyllm.server.reply import ThoughtLine, Utf8
 
 pytest.importorskip("openai", reason="the extra `http` is not installed")
 
@@ -154,7 +154,7 @@ HALVES = r"\ud83e", r"\udd99"
 @given(st.lists(st.text(st.sampled_from(" \n\r\0aé🦙THOUGHT:\u2028"), max_size=9)))
 def test_what_was_told_is_the_thought_however_it_was_cut_up(texts):
     pieces: list[str] = []
-    told = ThoughtLine(10**6, pieces.append)
+    told = ThoughtLine(10**6, 384, pieces.append)
     for end in range(len(texts) + 1):
         if told.update("".join(texts[:end])):
             break
@@ -195,7 +195,7 @@ def test_a_stream_that_never_ends_is_cut(text):
     with ScriptedServer(endless) as server:
         slot = backend(server).thought(IDS)
         assert server.gone.wait(10)
-    assert len(slot.text) <= THOUGHT_LIMIT
+    assert len(slot.text) <= 16 * 24
 
 
 @pytest.mark.parametrize("nothing", [b": still here\n\n", delta(None), event({})])

@@ -1,14 +1,16 @@
 """The interface between the loop and a model: `Slot`, and the `Backend` that fills it.
 
 The loop hands over the whole transcript as ids and gets back one slot. Whether a model
-on this machine wrote it or a server far away, the loop does not know. `check_flag` and
-`check_seconds` are for the options that backends share.
+on this machine wrote it or a server far away, the loop does not know. `Listener` is the
+callback that the loop hands over, and `time_left` is what it knows of the time;
+`check_flag` and `check_seconds` are for the options that backends share.
 
 Before: agent.tools. Next: agent.local.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
@@ -36,7 +38,8 @@ class Slot:
     `mass_kept` is the retained probability mass: the share of its probability that the
     model gave to legal tokens, averaged over the tokens. Both are None unless a grammar
     of ours masked the call. `forced`: the token limit was near and the grammar wrote
-    the end. `forwarded` and `reused` count positions.
+    the end. `forwarded` and `reused` count positions. `asked`: a server was sent the
+    schema; `constrained` only if the server has shown that it enforces it.
     """
 
     token_ids: tuple[int, ...]
@@ -49,8 +52,29 @@ class Slot:
     forwarded: Count = 0
     reused: Count = 0
     attempts: int = 1
+    asked: bool = False
     # on request only, and not compared: arrays have no single truth value
     choices: tuple[Choice, ...] = field(default=(), repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class Listener:
+    """A callback for the text of a slot that also knows how long the run may take.
+
+    A backend that waits for somebody else needs to know: it may wait in vain.
+    """
+
+    on_text: OnText
+    seconds_left: Callable[[], float]
+
+    def __call__(self, text: str) -> None:
+        """Hand on a piece of the text."""
+        self.on_text(text)
+
+
+def time_left(on_text: OnText) -> float:
+    """Return the seconds that the run of a slot has left: inf for other callbacks."""
+    return on_text.seconds_left() if isinstance(on_text, Listener) else math.inf
 
 
 class Backend(Protocol):

@@ -89,8 +89,9 @@ class LocalBackend:
 
     The session persists: of a transcript only the ids by which it grew are forwarded.
     A free call (`constrain=False`) that does not parse is sampled again, up to
-    `attempts` replies in all, at temperature 0.8 or above. `calls`, `parsed` and
-    `tokens` count over the life of the backend.
+    `attempts` replies in all, at temperature 0.8 or above. A thought has at most
+    `max_thought` tokens, a call `max_call`. `calls`, `parsed` and `tokens` count over
+    the life of the backend.
     """
 
     def __init__(
@@ -103,6 +104,8 @@ class LocalBackend:
         seed: int = 0,
         keep_choices: bool = False,
         attempts: int = 1,
+        max_thought: int = MAX_THOUGHT,
+        max_call: int = MAX_CALL,
     ) -> None:
         self.lm = lm
         self.tokenizer = lm.tokenizer
@@ -111,6 +114,8 @@ class LocalBackend:
         self.constrain = check_flag("constrain", constrain)
         self.keep_choices = keep_choices
         self.attempts = check_int("attempts", attempts, 1)
+        self.max_thought = check_int("max_thought", max_thought, 1)
+        self.max_call = check_int("max_call", max_call, 1)
         self.calls = self.parsed = self.tokens = 0
         self.temperature, self.seed = temperature, seed
         self._grammars: dict[str, Grammar] = {}  # by the schema of their registry
@@ -124,12 +129,18 @@ class LocalBackend:
     def set_tools(self, tools: Registry | None) -> None:
         """Swap the tools; model, session and grammars made before are kept.
 
-        UsageError if calls are constrained and there are no tools.
+        UsageError if calls are constrained and there are no tools, or if none of their
+        calls is as short as `max_call`.
         """
         if self.constrain and not tools:
             raise UsageError("a constrained call needs tools, or say constrain=False")
         self.tools = tools or Registry([])
         self._grammar = self._compiled() if self.constrain else self._free_call
+        if not can_finish(self._grammar, self._grammar.start(), self.max_call):
+            raise UsageError(
+                f"max_call is {self.max_call} tokens, but each call of these tools "
+                "takes more: try more"
+            )
 
     def reset(self) -> None:
         """Start afresh: the session is empty and the samplers are back at `seed`."""
@@ -144,7 +155,7 @@ class LocalBackend:
         `on_text` gets the text piece by piece while it is written. ContextFullError if
         no position is free.
         """
-        budget = self._budget(len(token_ids), MAX_THOUGHT, self._thought)
+        budget = self._budget(len(token_ids), self.max_thought, self._thought)
         return self._slot(token_ids, self._thought, self.sampler, budget, on_text)
 
     def call(self, token_ids: Sequence[int], on_text: OnText = ignore) -> Slot:
@@ -156,7 +167,7 @@ class LocalBackend:
         a call is not a call, and the model did not decide what a grammar squeezes in.
         """
         rules = self._grammar
-        budget = self._budget(len(token_ids), MAX_CALL, rules)
+        budget = self._budget(len(token_ids), self.max_call, rules)
         if self.constrain or self.attempts == 1:
             slot = self._slot(token_ids, rules, self.sampler, budget, on_text)
         else:
@@ -164,7 +175,7 @@ class LocalBackend:
             on_text(slot.text)  # only now is it certain which attempt counts
         # a free call that used up its budget met no line break: it is not complete
         is_cut = slot.forced if self.constrain else len(slot.token_ids) == budget
-        if is_cut and budget < MAX_CALL:
+        if is_cut and budget < self.max_call:
             raise _full(len(token_ids), self.n_ctx)
         self.calls += 1
         self.parsed += parses(slot.text)

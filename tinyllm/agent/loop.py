@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import time
 from collections.abc import Callable
 from typing import Any
 
 from tinyllm.agent import protocol
-from tinyllm.agent.backend import Backend, Slot, check_seconds
+from tinyllm.agent.backend import Backend, Listener, Slot, check_seconds
 from tinyllm.agent.local import LocalBackend
 from tinyllm.agent.protocol import encode_pieces, observation_literal, parse_call
 from tinyllm.agent.tools import ANSWER, Registry, default
@@ -28,6 +29,8 @@ from tinyllm.errors import (
     ContextFullError,
     InferenceError,
     ProtocolError,
+    ServerError,
+    TimeUpError,
     ToolError,
     UsageError,
     check_int,
@@ -46,8 +49,9 @@ class Agent:
     `tools` if there are any; else it keeps its own, and a model gets the default ones.
     The prompt has an `instruction` between tools and task. A run ends after `max_steps`
     or after `max_seconds` on the `clock` (None: never), which it checks with each piece
-    of text; it does not interrupt a tool. LocalBackend gets the other options:
-    temperature, constrain, seed, keep_choices, attempts.
+    of text, and which bounds how long a server is waited for; it does not interrupt a
+    tool. LocalBackend gets the other options: temperature, constrain, seed,
+    keep_choices, attempts, max_thought, max_call.
     """
 
     def __init__(
@@ -72,6 +76,7 @@ class Agent:
         self.instruction = instruction
         self.max_seconds = max_seconds
         self.clock = clock
+        self._end = math.inf  # of the run, on the clock
 
     def run(
         self,
@@ -84,11 +89,15 @@ class Agent:
         `on_event(kind, text)` gets kind "thought" and "call" with the text piece by
         piece (the first is empty), and "observation" with the complete literal;
         `on_step` gets each step when it is done. UsageError if the task is empty or
-        does not fit into the context, or if no tool could end the run.
+        does not fit into the context, or if no tool could end the run. A ServerError
+        has the trace so far as its `trace`.
         """
         token_ids = self._prompt(task)  # grows in place from here on
         self.backend.reset()
-        on_event = self._timed(on_event)
+        self._end = math.inf
+        if self.max_seconds is not None:
+            self._end = self.clock() + self.max_seconds
+        task = protocol.clean_task(task)
         steps: list[Step] = []
         reason = ""
         while not reason:
@@ -96,26 +105,19 @@ class Agent:
                 steps.append(self._step(token_ids, on_event))
             except ContextFullError:  # the steps so far are worth keeping
                 reason = "context_full"
-            except _TimeUpError:
+            except TimeUpError:
                 reason = "time_up"
+            except ServerError as error:  # what was done until now may have cost hours
+                error.trace = _trace(task, steps, "server_error", token_ids)
+                raise
             else:
                 on_step(steps[-1])  # out here, so that its own errors come through
                 reason = self._ended(steps)
-        answer = steps[-1].answer if steps else None
-        task = protocol.clean_task(task)
-        return Trace(task, answer, tuple(steps), reason, tuple(token_ids))
+        return _trace(task, steps, reason, token_ids)
 
-    def _timed(self, on_event: OnEvent) -> OnEvent:
-        """Return the callback with a clock in it, which ends a run that takes long."""
-        end = None if self.max_seconds is None else self.clock() + self.max_seconds
-
-        def timed(kind: str, text: str) -> None:
-            on_event(kind, text)
-            # after an observation the step is complete: it is kept, the next is not
-            if end is not None and kind != "observation" and self.clock() >= end:
-                raise _TimeUpError
-
-        return timed
+    def _seconds_left(self) -> float:
+        """Return the seconds until the run must be over; inf if it may go on."""
+        return math.inf if self._end == math.inf else self._end - self.clock()
 
     def _prompt(self, task: str) -> list[int]:
         """Return the ids of tools and task; UsageError if no thought could follow."""
@@ -153,10 +155,16 @@ class Agent:
         self, kind: str, label: str, token_ids: list[int], on_event: OnEvent
     ) -> Slot:
         """Return the slot after this label; the ids of both are appended."""
+
+        def on_text(text: str) -> None:
+            on_event(kind, text)
+            if self._seconds_left() <= 0:
+                raise TimeUpError
+
         token_ids += self.backend.tokenizer.encode(label)
-        on_event(kind, "")
+        on_text("")
         ask = self.backend.thought if kind == "thought" else self.backend.call
-        slot = ask(token_ids, lambda text: on_event(kind, text))
+        slot = ask(token_ids, Listener(on_text, self._seconds_left))
         spelling = map(self.backend.tokenizer.token_bytes, slot.token_ids)
         if any(b"\n" in part for part in spelling):
             # a second line could begin with CALL: or OBSERVATION:
@@ -197,6 +205,12 @@ class Agent:
         return "max_steps" if len(steps) >= self.max_steps else ""
 
 
+def _trace(task: str, steps: list[Step], reason: str, token_ids: list[int]) -> Trace:
+    """Return the record of these steps."""
+    answer = steps[-1].answer if steps else None
+    return Trace(task, answer, tuple(steps), reason, tuple(token_ids))
+
+
 def _backend(thing: Any, tools: Registry | None, options: dict[str, Any]) -> Backend:
     """Return the thing itself if it is a backend, else a local one around it."""
     names = [*inspect.signature(Agent).parameters][1:-1]  # but lm_or_backend, **options
@@ -223,7 +237,3 @@ def _action(step: Step) -> tuple[object, ...]:
     """Return what must be the same for a step to count as repeated."""
     call = step.call if step.tool is None else (step.tool, step.args)
     return call, step.observation
-
-
-class _TimeUpError(Exception):
-    """A run has taken too long; it ends the slot that is being written."""

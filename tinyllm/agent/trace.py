@@ -97,8 +97,9 @@ class Step:
     def __str__(self) -> str:
         legal = f"legal min {self.legal_min}"
         if self.legal_min is None:  # no mask of ours, though perhaps a server's
-            by_server = self.slots[1].constrained
-            legal = "constrained by the server" if by_server else "unconstrained"
+            slot = self.slots[1]
+            legal = "schema sent, perhaps ignored" if slot.asked else "unconstrained"
+            legal = "constrained by the server" if slot.constrained else legal
         work = f"forwarded {_known(self.forwarded)}, reused {_known(self.reused)}"
         forced = ", forced" if self.forced else ""
         again = f", {self.attempts} attempts" if self.attempts > 1 else ""
@@ -120,8 +121,8 @@ class Trace:
     """A complete run: the task, the steps, the answer if there is one, why it ended.
 
     `reason` is "answered", "max_steps", "repeated" (the same action with the same
-    observation twice in a row), "context_full" or "time_up". `token_ids` is the
-    transcript, including the slot that was begun when time or context ran out.
+    observation twice in a row), "context_full" or "time_up"; in a ServerError it is
+    "server_error". `token_ids` is the transcript, including a slot that was begun.
     """
 
     task: str

@@ -15,10 +15,10 @@ from tinyllm.cli.options import (
     sampling_options,
     shown_json,
 )
-from tinyllm.errors import UsageError
+from tinyllm.errors import ServerError, UsageError
 
 if TYPE_CHECKING:
-    from tinyllm.agent.trace import Step
+    from tinyllm.agent.trace import Step, Trace
 
 
 def agent_options(option: Any) -> None:
@@ -29,6 +29,8 @@ def agent_options(option: Any) -> None:
     option("--max-steps", type=positive, default=8, help="give up after so many (8)")
     about = "give up after so many seconds (600)"
     option("--max-seconds", type=float, default=600.0, help=about)
+    option("--max-thought", type=positive, default=24, help="tokens of a thought (24)")
+    option("--max-call", type=positive, default=96, help="tokens of a call (96)")
     option("--all-tools", action="store_true", help="list_files and remember as well")
     option("--no-grammar", action="store_true", help="let the model write calls freely")
     option("--server", metavar="URL", help="ask --model of an OpenAI-compatible server")
@@ -62,30 +64,44 @@ def run_agent(args: argparse.Namespace) -> int:
         elif not args.json:
             print(step, flush=True)
 
-    trace = agent.run(task, on_step=show)
-    answer = "NO ANSWER" if trace.answer is None else f"ANSWER: {trace.answer}"
+    try:
+        trace = agent.run(task, on_step=show)
+    except ServerError as error:
+        _print_end(args, error.trace)
+        raise
+    _print_end(args, trace)
+    return 0 if trace.answer is not None else 1
+
+
+def _print_end(args: argparse.Namespace, trace: Trace) -> None:
+    """Print what is not printed yet of a run that is over, or that broke off."""
     if args.json:
         plain = json.dumps(trace.to_json(), ensure_ascii=False, indent=2)
         print(shown_json(plain))
     elif args.json_lines:
         print(shown_json(trace.json_end().rstrip()))
     else:
-        print("\n".join(filter(None, [trace.end(), answer])))
-    return 0 if trace.answer is not None else 1
+        answer = "NO ANSWER" if trace.answer is None else f"ANSWER: {trace.answer}"
+        print("\n".join(filter(None, [trace.end(), answer])), flush=True)
 
 
 def _backend(args: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     """Return the model, or the server's backend, with the options for Agent."""
-    sampling = {"temperature": args.temperature, "seed": args.seed}
+    shared = {"temperature": args.temperature, "seed": args.seed}
+    shared |= {"max_thought": args.max_thought, "max_call": args.max_call}
     if args.server is None:
         if args.api_key_env:
             raise UsageError("--api-key-env is for a server: add --server URL")
-        return load_model(args), sampling | {"constrain": not args.no_grammar}
+        return load_model(args), shared | {"constrain": not args.no_grammar}
     from tinyllm.server.backend import HttpBackend
 
     key = os.environ.get(args.api_key_env) if args.api_key_env else None
     if args.api_key_env and not key:
-        raise UsageError(f"--api-key-env: the variable {args.api_key_env} is not set")
+        # what was given is not shown: it may be the key itself
+        raise UsageError(
+            "--api-key-env: no variable of that name is set: give the name of the "
+            "variable that holds the key, such as OPENAI_API_KEY"
+        )
     if args.no_grammar:
         raise UsageError("--no-grammar is for models here: a server has its own")
-    return HttpBackend(args.server, args.model, api_key=key, **sampling), {}
+    return HttpBackend(args.server, args.model, api_key=key, **shared), {}

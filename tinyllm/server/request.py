@@ -1,4 +1,5 @@
-"""What a chat server is asked: `Features`, `instructions`, `ask_again`.
+"""What a chat server is asked: `Features`, `instructions`, `ask_again`,
+`renamed`, `begins_call`.
 
 Servers that call themselves compatible accept different options. What one of them
 refuses is left out from then on, and a call is asked for in one of three forms.
@@ -15,7 +16,8 @@ from tinyllm.agent.protocol import CALL_FORMAT, CALL_LIMIT
 from tinyllm.agent.tools import ANSWER, Registry, Tool
 
 # In this order they are given up; the first two also where the server does not say what
-# it objects to. Without max_tokens, max_completion_tokens is sent.
+# it objects to. Without max_tokens, max_completion_tokens is sent; without the role
+# "system", the instructions are the beginning of the user's message.
 OPTIONAL = (
     "response_format",
     "stream_options",
@@ -23,8 +25,18 @@ OPTIONAL = (
     "stop",
     "seed",
     "temperature",
+    "stream",
+    "system",
 )
 UNNAMED = OPTIONAL[:2]
+_WORDS = {  # that name an option as well as its name in quotation marks does
+    "stream": r"\bstreaming\b",
+    "system": r"\bsystem (role|message|prompt)|roles must alternate|"
+    r"only user and assistant",
+}
+PROBE = "Write the word hello, and nothing else. Do not write JSON."
+PROBED = "zq7x"  # begins the names of the tools of a probe: no model would write it
+Messages = list[dict[str, str]]
 
 
 def strict_form(tools: Registry) -> dict[str, Any]:
@@ -69,35 +81,68 @@ class Features:
         """Return whether the server accepts a response_format."""
         return self.form < len(FORMS)
 
-    def options(self, wanted: dict[str, Any], tools: Registry | None) -> dict[str, Any]:
-        """Return the options for this server; with tools, also a response_format."""
-        options = {k: v for k, v in wanted.items() if k not in self.refused}
+    def request(self, wanted: dict[str, Any], tools: Registry | None) -> dict[str, Any]:
+        """Return the request for this server; with tools, also a response_format."""
+        request = {k: v for k, v in wanted.items() if k not in self.refused}
         if "max_tokens" in self.refused:
-            options["max_completion_tokens"] = wanted["max_tokens"]
+            request["max_completion_tokens"] = wanted["max_tokens"]
+        if "system" in self.refused:
+            request["messages"] = _merged(wanted["messages"])
         if tools is not None and self.formed:
-            options["response_format"] = FORMS[self.form](tools)
-        return options
+            request["response_format"] = FORMS[self.form](tools)
+        return request
 
-    def reduced(self, options: dict[str, Any], complaint: str) -> Features | None:
-        """Return what to try when a server refuses these options; None if nothing.
+    def reduced(self, request: dict[str, Any], complaint: str) -> Features | None:
+        """Return what to try when a server refuses this request; None if nothing.
 
-        What the complaint names in quotation marks is given up first.
+        What the complaint names is given up first.
         """
-        for name in named(options, complaint) or [x for x in UNNAMED if x in options]:
+        for name in named(request, complaint) or [x for x in UNNAMED if x in request]:
             if name == "response_format":
                 return replace(self, form=self.form + 1)
             return self.without(name)
         return None
 
-    def without(self, name: str) -> Features:
-        """Return the features without this option."""
-        return replace(self, refused=self.refused | {name})
+    def without(self, *names: str) -> Features:
+        """Return the features without these options."""
+        # stream_options are refused where nothing is streamed
+        more = {"stream_options"} if "stream" in names else set()
+        return replace(self, refused=self.refused | {*names} | more)
 
 
-def named(options: dict[str, Any], complaint: str) -> list[str]:
-    """Return the options that can be left out and that a complaint names in quotes."""
-    sent = [name for name in OPTIONAL if name in options]
-    return [name for name in sent if re.search(rf"['\"]{name}\\?['\"]", complaint)]
+def named(request: dict[str, Any], complaint: str) -> list[str]:
+    """Return what can be left out of a request and is named by a complaint.
+
+    That is an option in quotation marks, or one of `_WORDS`.
+    """
+    roles = {message["role"] for message in request["messages"]}
+    sent = [name for name in OPTIONAL if name in request or name in roles]
+    words = {name: rf"['\"]{name}\\?['\"]|{_WORDS.get(name, '(?!)')}" for name in sent}
+    return [name for name in sent if re.search(words[name], complaint, re.IGNORECASE)]
+
+
+def _merged(messages: Messages) -> Messages:
+    """Return the messages with the system's at the top of the user's."""
+    system, user, *rest = messages
+    if system["role"] != "system":
+        return messages
+    return [user | {"content": f"{system['content']}\n\n{user['content']}"}, *rest]
+
+
+def renamed(tools: Registry) -> Registry:
+    """Return tools that differ in their names only, for a probe.
+
+    A server that is asked for PROBE, and for the schema of these tools, shows by a call
+    of one of them that it enforces the schema: the message does not ask for it, and the
+    schema alone has the names.
+    """
+    return Registry([replace(x, name=f"{PROBED}_{x.name}") for x in tools])
+
+
+def begins_call(text: str, tools: Registry) -> bool:
+    """Return whether a text begins as a call of one of these tools."""
+    names = "|".join(re.escape(tool.name) for tool in tools)
+    return re.match(rf'\s*\{{\s*"tool"\s*:\s*"({names})"', text) is not None
 
 
 def instructions(tools: Registry) -> str:
@@ -114,7 +159,7 @@ def instructions(tools: Registry) -> str:
     )
 
 
-def ask_again(reply: str, fault: str) -> list[dict[str, str]]:
+def ask_again(reply: str, fault: str) -> Messages:
     """Return the messages that follow a reply that does not fit."""
     told = f"That does not fit: {fault}. Write the CALL again: one line of JSON."
     return [
