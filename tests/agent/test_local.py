@@ -17,6 +17,7 @@ from tests.scripted_lm import (
 )
 from tinyllm.agent import tools
 from tinyllm.agent.local import LocalBackend, OneLine
+from tinyllm.agent.loop import Agent
 from tinyllm.agent.protocol import MAX_CALL, MAX_THOUGHT, parse_call
 from tinyllm.agent.tools import Registry
 from tinyllm.errors import ContextFullError, GrammarError, UsageError
@@ -43,6 +44,40 @@ def test_the_ids_of_a_slot_are_those_the_model_produced():
 def test_a_thought_has_at_most_24_tokens():
     slot = LocalBackend(ScriptedLM("x" * 99), TWO).thought(PROMPT)
     assert slot.tokens == MAX_THOUGHT == 24
+
+
+def test_the_limits_of_tokens_are_options_of_the_backend_and_the_agent():
+    long = call("answer", text="y" * 200)
+    for limit in (1, 7, 40):
+        backend = LocalBackend(ScriptedLM("x" * 99), TWO, max_thought=limit)
+        assert backend.thought(PROMPT).tokens == limit
+    backend = LocalBackend(ScriptedLM(long, long), TWO, max_call=300)
+    assert (backend.call(PROMPT).text, backend.call(PROMPT).forced) == (long, False)
+    cut = LocalBackend(ScriptedLM(long), TWO, max_call=50).call(PROMPT)
+    assert (cut.forced, cut.tokens <= 50) == (True, True)
+    parse_call(cut.text)
+    free = LocalBackend(ScriptedLM(long), TWO, constrain=False, max_call=50)
+    assert free.call(PROMPT).tokens == 50
+    agent = Agent(ScriptedLM("x" * 99, long), TWO, max_thought=5, max_call=300)
+    (step,) = agent.run("t").steps
+    assert (step.slots[0].tokens, step.answer) == (5, "y" * 200)
+
+
+def test_a_limit_that_no_call_keeps_is_refused_when_the_tools_are_known():
+    shortest = LocalBackend(ScriptedLM(), TWO)._grammar
+    least = len(shortest.finish(shortest.start()))
+    assert LocalBackend(ScriptedLM("{"), TWO, max_call=least).call(PROMPT).forced
+    with pytest.raises(UsageError, match=f"max_call is {least - 1} tokens"):
+        LocalBackend(ScriptedLM(), TWO, max_call=least - 1)
+    LocalBackend(ScriptedLM(), TWO, max_call=1, constrain=False)
+
+
+@pytest.mark.parametrize("name", ["max_thought", "max_call"])
+@pytest.mark.parametrize("value", [0, -1, 1.5, True, "9", None])
+def test_a_senseless_limit_of_tokens_is_refused_by_name(name, value):
+    for made in (LocalBackend, Agent):
+        with pytest.raises(UsageError, match=f"{name} must be a whole number of 1"):
+            made(ScriptedLM(), TWO, **{name: value})
 
 
 def test_a_line_may_not_hold_a_break_nor_a_special_token():

@@ -68,7 +68,7 @@ def test_all_tools_can_list_the_files(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--api-key-env", "TINYLLM_NO_SUCH"), "TINYLLM_NO_SUCH is not set"),
+        (("--api-key-env", "TINYLLM_NO_SUCH"), "no variable of that name"),
         (("--no-grammar",), "--no-grammar"),
         (("--max-seconds", "0"), "max_seconds"),
         (("--json", "--json-lines"), "choose one"),

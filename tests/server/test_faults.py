@@ -160,8 +160,8 @@ HTML = b"<html><body>Welcome to nginx</body></html>"
         (streamed(event("[1, 2")), "no chat completion"),
         (streamed(event("7")), "no chat completion|no choices"),
         (streamed(event("[" * 100_000)), "no chat completion"),
-        (streamed(delta("I see")), "in the middle"),
-        (streamed(delta("I see"), delta(None)[:40]), "no chat completion|middle"),
+        (streamed(delta(None)), "sent no choices"),
+        (streamed(delta("I see"), delta(None)[:40]), "no chat completion"),
         (streamed(delta("I see"), "data: é".encode()[:-1]), "UnicodeDecodeError"),
         (streamed(delta("I see"), b'data: {"choi\n\n'), "no chat completion"),
         (Answer([b"SSH-2.0-OpenSSH_9.6\r\n"], raw=True), "broke off"),
@@ -226,7 +226,8 @@ def test_a_byte_order_mark_before_the_body_is_ignored(kind, cut):
 def test_an_empty_finish_is_no_end(no_end):
     pieces = delta("I ", no_end), delta("see.", no_end)
     assert thought(streamed(*pieces, delta(None, "stop")))[0].text == "I see."
-    assert "in the middle" in failure(streamed(*pieces))[0]
+    nothing = delta("", no_end)
+    assert "sent no choices" in failure(streamed(nothing))[0]
 
 
 def test_a_whole_reply_needs_no_finish():
@@ -313,7 +314,7 @@ ECHOES = [
     Answer([KEY.encode()]),
     streamed(event({"error": {"message": f"bad {KEY}"}})),
     streamed(event(KEY)),
-    streamed(delta(KEY[:5]), delta(KEY[5:])),
+    streamed(delta(KEY[:5]), delta(KEY[5:]), event(KEY)),
     Answer([f"HTTP/1.1 200 OK\r\n{KEY}: {KEY}\r\n\r\n".encode()], raw=True),
 ]
 
@@ -346,8 +347,8 @@ def test_a_key_in_two_pieces_of_a_reply_is_redacted_and_no_part_is_told(cut):
 
 def test_what_may_become_the_key_is_not_told_where_the_reply_breaks_off():
     told: list[str] = []
-    echo = streamed(delta("I see " + KEY[:-1]))
-    with ScriptedServer(echo) as server, pytest.raises(ServerError, match="middle"):
+    echo = streamed(delta("I see " + KEY[:-1]), b'data: {"choi\n\n')
+    with ScriptedServer(echo) as server, pytest.raises(ServerError, match="sent no"):
         backend(server, api_key=KEY).thought(IDS, told.append)
     assert "".join(told) == "I see"
 

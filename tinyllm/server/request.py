@@ -123,9 +123,9 @@ def named(request: dict[str, Any], complaint: str) -> list[str]:
 
 def _merged(messages: Messages) -> Messages:
     """Return the messages with the system's at the top of the user's."""
-    system, user, *rest = messages
-    if system["role"] != "system":
+    if messages[0]["role"] != "system":
         return messages
+    system, user, *rest = messages
     return [user | {"content": f"{system['content']}\n\n{user['content']}"}, *rest]
 
 
