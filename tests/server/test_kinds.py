@@ -66,6 +66,16 @@ def test_without_a_system_role_the_instructions_begin_the_user_s_message(
         assert body["messages"][0]["content"].endswith(user["content"])
 
 
+def test_a_template_that_fails_without_a_word_may_have_failed_over_the_system_role():
+    no = Answer([b"Internal Server Error"], 500)  # all that transformers serve says
+    slot, _, server = thought(no, says("hm"))
+    assert (slot.text, len(server.sent)) == ("hm", 2)
+    message, server = failure(*[no] * 9)
+    assert "says 500 (3 tries): Internal Server Error" in message
+    assert len(server.requests) == 1 + 3
+    assert [len(body["messages"]) for body in server.sent] == [2, 1, 1, 1]
+
+
 def test_without_a_system_role_a_wrong_call_is_still_followed_by_its_reason():
     no = refusal("System role not supported")
     slot, _, server = called(no, says("no"), says(ADD))

@@ -31,8 +31,9 @@ OPTIONAL = (
 UNNAMED = OPTIONAL[:2]
 _WORDS = {  # that name an option as well as its name in quotation marks does
     "stream": r"\bstreaming\b",
+    # a chat template that fails over the role is all that transformers serve says
     "system": r"\bsystem (role|message|prompt)|roles must alternate|"
-    r"only user and assistant",
+    r"only user and assistant|Internal Server Error",
 }
 PROBE = "Write the word hello, and nothing else. Do not write JSON."
 PROBED = "zq7x"  # begins the names of the tools of a probe: no model would write it
