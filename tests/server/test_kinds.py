@@ -26,9 +26,11 @@ from tests.scripted_server import (
     usage,
     whole,
 )
+from tinyllm.agent.backend import Listener
 from tinyllm.agent.loop import Agent
 from tinyllm.errors import ContextFullError, ServerError, TimeUpError, UsageError
 from tinyllm.server.backend import HttpBackend
+from tinyllm.server.stream import events
 
 pytest.importorskip("openai", reason="the extra `http` is not installed")
 
@@ -300,6 +302,14 @@ def test_a_stream_without_a_finish_is_a_whole_reply_if_a_text_came(ends):
     assert called(streamed(delta(ADD), *ends))[0].text == ADD
 
 
+def test_nothing_is_read_after_the_mark_at_the_end():
+    def body():
+        yield delta("I see.") + DONE_MARK
+        raise AssertionError("the reader went on")
+
+    assert len(list(events("text/event-stream", body()))) == 1
+
+
 def test_a_stream_is_over_at_its_mark_although_the_server_does_not_hang_up():
     with ScriptedServer(streamed(delta("I see."), DONE_MARK, hold=True)) as server:
         assert backend(server).thought(IDS).text == "I see."
@@ -448,6 +458,20 @@ def test_a_time_that_is_over_asks_nothing():
         trace = Agent(lm, TWO, max_seconds=5, clock=clock).run("t", on_event)
         assert trace.reason == "time_up"
     assert server.requests == []
+
+
+def test_a_run_without_time_makes_no_request_and_a_short_one_a_short_connect():
+    asked = []
+    with ScriptedServer() as server:
+        lm = backend(server, retries=0)
+        with pytest.raises(TimeUpError):
+            lm.thought(IDS, Listener(asked.append, lambda: 0.0))
+        lm._server._post = lambda **options: asked.append(options["options"])
+        for seconds in (3.0, 600.0):
+            with pytest.raises(ServerError):
+                lm.thought(IDS, Listener(asked.append, lambda left=seconds: left))
+    assert server.requests == []
+    assert asked == [{"timeout": 3.0}, {"timeout": 60.0}]
 
 
 def test_a_backend_without_a_run_has_all_the_time_that_a_reply_may_take():
