@@ -8,6 +8,7 @@ import pytest
 
 from tests.scripted_lm import call
 from tests.scripted_server import ScriptedServer, refusal, says
+from tinyllm.agent.protocol import MAX_CALL, MAX_THOUGHT
 from tinyllm.cli import main as cli
 
 pytest.importorskip("openai", reason="the extra `http` is not installed")
@@ -33,6 +34,8 @@ def test_a_server_answers_and_gets_the_limits_of_tokens(capsys):
     code, out, _, server = run(capsys, *limits, script=script)
     assert (code, out.splitlines()[-1]) == (0, "ANSWER: 1018039")
     assert [body["max_tokens"] for body in server.sent] == [30, 200] * 2
+    *_, server = run(capsys, script=script)
+    assert [body["max_tokens"] for body in server.sent] == [MAX_THOUGHT, MAX_CALL] * 2
 
 
 def ends(line):
