@@ -70,7 +70,8 @@ def run_agent(args: argparse.Namespace) -> int:
     elif args.json_lines:
         print(shown_json(trace.json_end().rstrip()))
     else:
-        print("\n".join(filter(None, [trace.end(), answer])))
+        account = f"      {trace.account}"
+        print("\n".join(filter(None, [account, trace.end(), answer])))
     return 0 if trace.answer is not None else 1
 
 
