@@ -45,8 +45,9 @@ notebooks: setup  ## run every notebook again, in place
 reproducible: setup  ## check stored outputs under several BLAS kernels
 	@$(RUN) tools/reproducible.py
 
-bench: setup  ## the benchmarks (all but the first need smollm2: tinyllm models)
+bench: setup  ## the benchmarks (all but the first two need smollm2: tinyllm models)
 	@$(RUN) benchmarks/embedded.py
+	@$(RUN) benchmarks/agent.py
 	@$(RUN) benchmarks/smollm2.py
 	@$(RUN) benchmarks/cache.py
 	@$(RUN) benchmarks/grammar.py

@@ -80,10 +80,10 @@ def test_a_senseless_limit_of_tokens_is_refused_by_name(name, value):
             made(ScriptedLM(), TWO, **{name: value})
 
 
-def test_a_line_may_not_hold_a_break_nor_a_special_token():
+def test_a_line_may_not_hold_a_break_nor_a_special_token_but_eos_may_end_it():
     tokenizer = ByteTokenizer()
     mask = OneLine(tokenizer).mask(0)
-    illegal = [PAD, BOS, EOS] + [tokenizer.merge(m) for m in (b"\n\n", b"}\n", b"a\nb")]
+    illegal = [PAD, BOS] + [tokenizer.merge(m) for m in (b"\n\n", b"}\n", b"a\nb")]
     assert sorted(np.flatnonzero(~mask)) == sorted(illegal)
     assert mask.dtype == bool
     assert not mask.flags.writeable
@@ -99,9 +99,65 @@ def test_after_the_line_break_nothing_is_legal():
         line.advance(end, line_break)
 
 
-def test_eos_in_a_thought_is_passed_over_for_the_next_best():
-    slot = LocalBackend(ScriptedLM([EOS, *spelled("\n")]), TWO).thought(PROMPT)
-    assert EOS not in slot.token_ids
+def test_eos_ends_a_thought_and_is_not_part_of_the_transcript():
+    slot = LocalBackend(ScriptedLM([*spelled("hm"), EOS]), TWO).thought(PROMPT)
+    assert (slot.token_ids, slot.text) == (tuple(spelled("hm")), "hm")
+    trace = Agent(ScriptedLM([EOS], call("answer", text="5")), TWO).run("x")
+    assert (trace.answer, trace.steps[0].thought) == ("5", "")
+    assert EOS not in trace.token_ids
+
+
+def stopped(*stops, wish="so. And more\n"):
+    """The thought of a model with this wish, its session, and the pieces reported."""
+    lm, pieces = ScriptedLM(wish), []
+    backend = LocalBackend(lm, TWO, stop_thought=stops)
+    return backend.thought(PROMPT, pieces.append), lm.only, pieces
+
+
+def test_a_stop_string_ends_a_thought_and_is_dropped_with_all_that_follows():
+    slot, session, pieces = stopped(" And", ".")
+    assert slot.token_ids == tuple(spelled("so"))
+    assert (slot.text, slot.tokens) == ("so", 2)
+    assert "".join(pieces) == "so"
+    assert session.length <= len(PROMPT) + 3, "nothing was forwarded after the stop"
+    assert stopped("so")[0].token_ids == ()
+    assert stopped("xyz")[0].text == "so. And more"
+    assert stopped()[0].text == "so. And more"
+
+
+def test_a_stop_string_in_pieces_is_held_back_and_comes_if_it_turns_out_not_to_be_one():
+    slot, _, pieces = stopped("and", wish="an ant and\n")
+    assert slot.text == "an ant"
+    assert "".join(pieces) == "an ant "
+    assert stopped("ants", wish="an ant\n")[2][-1] == "ant"
+
+
+def test_a_token_that_belongs_to_a_stop_string_in_part_goes_with_it():
+    bytes_ = ByteTokenizer()
+    wish = [*spelled("x"), bytes_.merge(b"ab"), *spelled("c\n")]
+    slot, _, pieces = stopped("bc", wish=wish)
+    assert slot.token_ids == tuple(spelled("x"))
+    assert slot.text == "".join(pieces) == "x"
+
+
+def test_no_half_of_a_character_is_left_before_a_stop_string():
+    wish = [*spelled("aé"), *spelled("b.\n")]
+    assert stopped("éb", wish=wish)[0].token_ids == tuple(spelled("a"))
+    assert stopped(".", wish=wish)[0].text == "aéb"
+
+
+def test_a_call_does_not_stop_at_the_stop_string_of_a_thought():
+    for constrain in (True, False):
+        backend = LocalBackend(
+            ScriptedLM(ADD + "\n"), TWO, constrain=constrain, stop_thought=["args"]
+        )
+        assert backend.call(PROMPT).text == ADD
+
+
+@pytest.mark.parametrize("stops", [[""], [7], None])
+def test_senseless_stop_strings_are_refused_when_the_backend_is_made(stops):
+    with pytest.raises(UsageError, match="stop"):
+        LocalBackend(ScriptedLM(), TWO, stop_thought=stops)
 
 
 def test_a_call_under_the_grammar_parses_whatever_the_model_wants():
@@ -216,6 +272,7 @@ def test_calls_parsed_calls_and_tokens_are_counted():
     backend = LocalBackend(lm, TWO, constrain=False)
     slots = [backend.thought(PROMPT), backend.call(PROMPT), backend.call(PROMPT)]
     assert (backend.calls, backend.parsed) == (2, 1)
+    assert (backend.thought_tokens, backend.call_tokens) == (2, len(ADD) + 2)
     assert backend.tokens == sum(slot.tokens for slot in slots) == 2 + len(ADD) + 2
 
 

@@ -9,7 +9,7 @@ from tinyllm.agent import tools
 from tinyllm.agent.backend import Slot
 from tinyllm.agent.loop import Agent
 from tinyllm.agent.tools import Registry
-from tinyllm.agent.trace import Step
+from tinyllm.agent.trace import Account, Step, Trace
 
 ADD = call("calc", expression="4871*209")
 DONE = call("answer", text="1018039")
@@ -66,7 +66,8 @@ def test_json_lines_are_a_line_a_step_and_one_for_the_end():
     assert (first["step"], second["step"]) == (1, 2)
     assert first["args"] == {"expression": "4871*209"}
     assert second["answer"] == end["answer"] == "a\u2028b"
-    assert end == {"task": "t", "answer": "a\u2028b", "reason": "answered"}
+    assert list(end) == ["task", "answer", "reason", "account"]
+    assert (end["task"], end["reason"]) == ("t", "answered")
 
 
 def test_a_step_says_how_many_replies_it_took():
@@ -75,6 +76,40 @@ def test_a_step_says_how_many_replies_it_took():
     assert trace.steps[0].attempts == 2
     assert ", 2 attempts]" in str(trace)
     assert trace.steps[0].to_json()["attempts"] == 2
+
+
+def test_the_json_of_a_step_says_whether_its_call_was_constrained():
+    masked = Agent(ScriptedLM("hm\n", DONE), TWO).run("x")
+    assert masked.to_json()["steps"][0]["constrained"] is True
+    assert free("hm", DONE).to_json()["steps"][0]["constrained"] is False
+    by_server = Step((Slot((), "hm"), Slot((), DONE, constrained=True)), None, None)
+    assert json.loads(by_server.json_line(1))["constrained"] is True
+
+
+def test_the_account_tells_thoughts_from_calls_and_calls_from_parsed_ones():
+    trace = free("hm", ADD, "well", "no", "ok", DONE)
+    account = trace.account
+    assert (account.calls, account.parsed) == (3, 2)
+    assert account.thought_tokens == len("hm") + len("well") + len("ok")
+    assert account.call_tokens == len(ADD) + len("no") + len(DONE)
+    plain = trace.to_json()["account"]
+    assert plain == json.loads(trace.json_end())["account"]
+    assert plain == {
+        "calls": 3,
+        "parsed": 2,
+        "thought_tokens": account.thought_tokens,
+        "call_tokens": account.call_tokens,
+    }
+    assert str(account).startswith("[in all: 2 of 3 calls parsed, 8 tokens of thoughts")
+
+
+def test_the_account_of_a_run_without_a_step_is_nought_and_of_a_server_unknown():
+    assert Trace("x", None, (), "context_full", ()).account == Account(0, 0, 0, 0)
+    one, two = Slot((), "hm", tokens=3), Slot((), DONE, tokens=None)
+    step = Step((one, two), "answer", {"text": "5"}, answer="5")
+    account = Trace("x", "5", (step, step), "answered", ()).account
+    assert account == Account(2, 2, 6, None)
+    assert "6 tokens of thoughts, ? of calls" in str(account)
 
 
 def test_the_json_of_a_step_has_the_retained_probability_mass():

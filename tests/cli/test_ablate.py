@@ -33,6 +33,7 @@ def test_it_prints_a_row_for_each_arm_and_keeps_nothing(capsys, tmp_path, monkey
     assert first.split()[:2] == ["tasks", "parsed"]
     assert condition == "trained"
     assert (free.split()[:2], mask.split()[:2]) == (["free", "2"], ["mask", "2"])
+    assert out.splitlines()[10].split() == ["mask", "2", *["0", "0", "1.0000"] * 2]
     assert "trained, mask: 100 %" in err
     assert list(tmp_path.iterdir()) == []
 

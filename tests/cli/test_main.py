@@ -37,6 +37,7 @@ def test_the_agent_prints_its_trace_and_the_product(capsys):
     assert "forwarded" in lines[2]
     assert "reused" in lines[2]
     assert lines[3] == 'OBSERVATION: "1018039"'
+    assert lines[-2].startswith("      [in all: 2 of 2 calls parsed, ")
 
 
 def test_json_holds_the_same_run(capsys):
@@ -53,7 +54,11 @@ def test_json_lines_are_a_line_a_step_and_the_end(capsys):
     *steps, end = map(json.loads, out.splitlines())
     assert code == 0
     assert [step["step"] for step in steps] == [1, 2]
+    account = end.pop("account")
     assert end == {"task": QUESTION, "answer": "1018039", "reason": "answered"}
+    assert (account["calls"], account["parsed"]) == (2, 2)
+    tokens = account["thought_tokens"] + account["call_tokens"]
+    assert tokens == sum(step["tokens"] for step in steps)
 
 
 def test_all_tools_can_list_the_files(capsys, tmp_path):

@@ -63,16 +63,3 @@ def test_the_same_seed_asks_the_same_questions_and_another_seed_asks_others():
 
     assert questions(0) == questions(0)
     assert questions(0) != questions(1)
-
-
-@pytest.mark.parametrize(
-    ("k", "n", "low", "high"),
-    [  # Brown, Cai and DasGupta 2001, and by hand
-        (0, 10, 0.0, 0.278),
-        (10, 10, 0.722, 1.0),
-        (5, 10, 0.237, 0.763),
-        (485, 500, 0.951, 0.982),
-    ],
-)
-def test_the_interval_is_wilsons(k, n, low, high):
-    assert held_out.wilson(k, n) == pytest.approx((low, high), abs=5e-4)

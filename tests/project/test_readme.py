@@ -12,7 +12,8 @@ from pathlib import Path
 
 from tests.plugins.nbval_gaps import compare_pictures
 from tinyllm.evaluate.ablation import CONDITIONS
-from tinyllm.evaluate.table import Row, spread
+from tinyllm.evaluate.statistics import percent, spread
+from tinyllm.evaluate.table import Row
 from tinyllm.models.catalog import KNOWN
 from tinyllm.train.tasks import FAMILIES
 from tinyllm.widgets import ablation, picture
@@ -90,7 +91,8 @@ def stored_rows():
 
 def told(found, metric):
     """A share as the README tells it."""
-    return f"{100 * found.share(metric):.1f} ({spread(found, metric)})"
+    count = found.counts[metric]
+    return f"{percent(found.share(metric))} ({spread(count, found.tasks)})"
 
 
 def test_its_table_of_the_ablation_is_that_of_chapter_07():

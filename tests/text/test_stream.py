@@ -21,6 +21,14 @@ def test_a_character_comes_whole_with_its_last_token():
     assert parts == ["a", "", "", "", "🦙", "b"]
 
 
+def test_a_stream_knows_whether_it_holds_half_a_character():
+    stream, held = TextStream(BYTES), []
+    for token_id in BYTES.encode("aéb"):
+        stream.push(token_id)
+        held.append(stream.unfinished)
+    assert held == [False, True, False, False]
+
+
 def test_what_is_left_at_the_end_is_one_replacement_character():
     stream, parts = pushed(BYTES.encode("a🦙")[:-1])
     assert parts == ["a", "", "", ""]

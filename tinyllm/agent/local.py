@@ -25,6 +25,7 @@ from tinyllm.agent.protocol import MAX_CALL, MAX_THOUGHT
 from tinyllm.agent.tools import Registry
 from tinyllm.decode.generate import Choice, Grammar, can_finish, choose_tokens
 from tinyllm.decode.sampling import Sampler
+from tinyllm.decode.stop import StopStrings
 from tinyllm.decode.threads import one_blas_thread
 from tinyllm.errors import ContextFullError, GrammarError, UsageError, check_int
 from tinyllm.grammar import calls
@@ -43,13 +44,11 @@ class OneLine:
 
     State 0 is the line, state 1 its end. A token with a line break inside is illegal,
     since text would follow the break; so are special ids, except that eos may end the
-    line where `eos_ends`.
+    line (it never enters the transcript).
     """
 
-    def __init__(self, tokenizer: Tokenizer, eos_ends: bool = False) -> None:
-        self.eos_ids = frozenset(tokenizer.eos_ids) if eos_ends else frozenset()
-        # eos in a thought would end the transcript, and not only the line
-        forbidden = set(tokenizer.special_ids) - self.eos_ids
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        forbidden = set(tokenizer.special_ids) - set(tokenizer.eos_ids)
         contents = [tokenizer.token_bytes(i) for i in range(tokenizer.vocab_size)]
         legal = [
             i not in forbidden and (b"\n" not in content or content == b"\n")
@@ -89,9 +88,10 @@ class LocalBackend:
 
     The session persists: of a transcript only the ids by which it grew are forwarded.
     A free call (`constrain=False`) that does not parse is sampled again, up to
-    `attempts` replies in all, at temperature 0.8 or above. A thought has at most
-    `max_thought` tokens, a call `max_call`. `calls`, `parsed` and `tokens` count over
-    the life of the backend.
+    `attempts` replies in all, at temperature 0.8 or above. A thought ends before the
+    first of the strings in `stop_thought`, and has at most `max_thought` tokens; a call
+    has at most `max_call`. `calls`, `parsed`, `thought_tokens`, `call_tokens` and
+    `tokens`, their sum, count over the life of the backend.
     """
 
     def __init__(
@@ -106,6 +106,7 @@ class LocalBackend:
         attempts: int = 1,
         max_thought: int = MAX_THOUGHT,
         max_call: int = MAX_CALL,
+        stop_thought: Sequence[str] = (),
     ) -> None:
         self.lm = lm
         self.tokenizer = lm.tokenizer
@@ -116,13 +117,13 @@ class LocalBackend:
         self.attempts = check_int("attempts", attempts, 1)
         self.max_thought = check_int("max_thought", max_thought, 1)
         self.max_call = check_int("max_call", max_call, 1)
-        self.calls = self.parsed = self.tokens = 0
+        self.stop_thought = StopStrings(stop_thought).stops  # checks them too
+        self.calls = self.parsed = self.thought_tokens = self.call_tokens = 0
         self.temperature, self.seed = temperature, seed
         self._grammars: dict[str, Grammar] = {}  # by the schema of their registry
         # the trie of all tokens is built once, and every grammar shares it
         self._vocabulary = grammar.Vocabulary(self.tokenizer) if constrain else None
-        self._thought = OneLine(self.tokenizer)
-        self._free_call = OneLine(self.tokenizer, eos_ends=True)
+        self._line = OneLine(self.tokenizer)
         self.set_tools(tools)
         self.reset()
 
@@ -135,12 +136,17 @@ class LocalBackend:
         if self.constrain and not tools:
             raise UsageError("a constrained call needs tools, or say constrain=False")
         self.tools = tools or Registry([])
-        self._grammar = self._compiled() if self.constrain else self._free_call
+        self._grammar = self._compiled() if self.constrain else self._line
         if not can_finish(self._grammar, self._grammar.start(), self.max_call):
             raise UsageError(
                 f"max_call is {self.max_call} tokens, but each call of these tools "
                 "takes more: try more"
             )
+
+    @property
+    def tokens(self) -> int:
+        """Return the number of tokens of all thoughts and calls so far."""
+        return self.thought_tokens + self.call_tokens
 
     def reset(self) -> None:
         """Start afresh: the session is empty and the samplers are back at `seed`."""
@@ -155,8 +161,11 @@ class LocalBackend:
         `on_text` gets the text piece by piece while it is written. ContextFullError if
         no position is free.
         """
-        budget = self._budget(len(token_ids), self.max_thought, self._thought)
-        return self._slot(token_ids, self._thought, self.sampler, budget, on_text)
+        line, stops = self._line, self.stop_thought
+        budget = self._budget(len(token_ids), self.max_thought, line)
+        slot = self._slot(token_ids, line, self.sampler, budget, on_text, stops)
+        self.thought_tokens += slot.tokens or 0
+        return slot
 
     def call(self, token_ids: Sequence[int], on_text: OnText = ignore) -> Slot:
         """Return the call that follows the transcript.
@@ -173,6 +182,7 @@ class LocalBackend:
         else:
             slot = self._first_that_parses(token_ids, budget)
             on_text(slot.text)  # only now is it certain which attempt counts
+        self.call_tokens += slot.tokens or 0  # also of one that will not count
         # a free call that used up its budget met no line break: it is not complete
         is_cut = slot.forced if self.constrain else len(slot.token_ids) == budget
         if is_cut and budget < self.max_call:
@@ -205,6 +215,7 @@ class LocalBackend:
         sampler: Sampler,
         budget: int,
         on_text: OnText,
+        stops: Sequence[str] = (),
     ) -> Slot:
         """Return one slot under these rules, of at most `budget` tokens."""
         is_free = isinstance(rules, OneLine)
@@ -215,11 +226,10 @@ class LocalBackend:
             chosen = choose_tokens(
                 self.lm, self.session, logits, sampler, budget, rules
             )
-            choices, text = self._collected(chosen, on_text)
+            choices, text = self._collected(chosen, on_text, stops)
         # a free line has a mask too, but not one that says anything about the model
         legal = [] if is_free else [choice.legal for choice in choices if choice.legal]
         mass = [] if is_free else [choice.mass_kept or 0.0 for choice in choices]
-        self.tokens += len(choices)
         return Slot(
             token_ids=tuple(choice.token_id for choice in choices),
             text=text.strip(),
@@ -246,21 +256,34 @@ class LocalBackend:
         return min(limit, free)
 
     def _collected(
-        self, chosen: Iterable[Choice], on_text: OnText
+        self, chosen: Iterable[Choice], on_text: OnText, stops: Sequence[str]
     ) -> tuple[list[Choice], str]:
-        """Return the choices up to a line break, which is dropped, and their text."""
+        """Return the choices up to a line break or a stop string, and their text.
+
+        Line break and stop string are dropped. A token of which only a part belongs to
+        a stop string goes with it: ids and text say the same.
+        """
         choices: list[Choice] = []
-        stream = TextStream(self.tokenizer)
-        pieces = []
+        stream, watch = TextStream(self.tokenizer), StopStrings(stops)
+        text, sure, told = "", 0, 0  # told and sure: characters of it
+        ends = [(0, 0)]  # characters and choices, wherever both are complete
         for choice in chosen:
-            if choice.token_id in self._thought.breaks:
+            if choice.token_id in self._line.breaks:
                 break
             choices.append(choice)
-            pieces.append(stream.push(choice.token_id))
-            on_text(pieces[-1])
-        pieces.append(stream.flush())  # what is left of an unfinished character
-        on_text(pieces[-1])
-        return choices, "".join(pieces)
+            piece = stream.push(choice.token_id)
+            text += piece
+            sure += len(watch.push(piece))  # these come before any stop string
+            if not stream.unfinished:
+                ends.append((len(text), len(choices)))
+            end, n = max(at for at in ends if at[0] <= sure)
+            on_text(text[told:end])
+            told = end
+            if watch.stopped:
+                return choices[:n], text[:end]
+        text += stream.flush()  # what is left of an unfinished character
+        on_text(text[told:])
+        return choices, text
 
     def _compiled(self) -> Grammar:
         """Return the grammar of the tools; the last few registries' are remembered."""

@@ -1,11 +1,13 @@
 """The record of a run: `Trace` and its `Step`s, as text, as a dict, as JSON lines.
 
+`Trace.account` adds up what a run cost: calls, parsed calls, tokens of each kind.
+
 Before: agent.local. Next: agent.loop.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tinyllm.agent import protocol
@@ -18,6 +20,7 @@ _COUNTED = (
     "tokens",
     "forwarded",
     "reused",
+    "constrained",
     "legal_min",
     "mass_kept",
     "forced",
@@ -65,6 +68,11 @@ class Step:
         return total([slot.reused for slot in self.slots])
 
     @property
+    def constrained(self) -> bool:
+        """Return whether a grammar, here or at a server, held the call to its form."""
+        return self.slots[1].constrained
+
+    @property
     def legal_min(self) -> int | None:
         """Return the smallest number of tokens legal in the call; None without mask."""
         return self.slots[1].legal_min
@@ -97,9 +105,9 @@ class Step:
     def __str__(self) -> str:
         legal = f"legal min {self.legal_min}"
         if self.legal_min is None:  # no mask of ours, though perhaps a server's
-            slot = self.slots[1]
-            legal = "schema sent, perhaps ignored" if slot.asked else "unconstrained"
-            legal = "constrained by the server" if slot.constrained else legal
+            asked = self.slots[1].asked
+            legal = "schema sent, perhaps ignored" if asked else "unconstrained"
+            legal = "constrained by the server" if self.constrained else legal
         work = f"forwarded {_known(self.forwarded)}, reused {_known(self.reused)}"
         forced = ", forced" if self.forced else ""
         again = f", {self.attempts} attempts" if self.attempts > 1 else ""
@@ -117,6 +125,23 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Account:
+    """What the steps of a run add up to; tokens are None where a server hides them."""
+
+    calls: int
+    parsed: int  # of the calls
+    thought_tokens: Count
+    call_tokens: Count
+
+    def __str__(self) -> str:
+        thoughts, calls = _known(self.thought_tokens), _known(self.call_tokens)
+        return (
+            f"[in all: {self.parsed} of {self.calls} calls parsed, "
+            f"{thoughts} tokens of thoughts, {calls} of calls]"
+        )
+
+
+@dataclass(frozen=True)
 class Trace:
     """A complete run: the task, the steps, the answer if there is one, why it ended.
 
@@ -131,8 +156,18 @@ class Trace:
     reason: str
     token_ids: tuple[int, ...] = field(repr=False)  # with bos and all scaffolding
 
+    @property
+    def account(self) -> Account:
+        """Return what the complete steps cost; a slot that was cut off is not one."""
+        return Account(
+            calls=len(self.steps),
+            parsed=sum(step.tool is not None for step in self.steps),
+            thought_tokens=total([step.slots[0].tokens for step in self.steps]),
+            call_tokens=total([step.slots[1].tokens for step in self.steps]),
+        )
+
     def to_json(self) -> dict[str, Any]:
-        """Return the run as a plain dict, without ids: task, answer, reason, steps."""
+        """Return the run without ids: task, answer, reason, account and steps."""
         return self._summary() | {"steps": [step.to_json() for step in self.steps]}
 
     def json_lines(self) -> str:
@@ -141,7 +176,7 @@ class Trace:
         return "".join([*lines, self.json_end()])
 
     def json_end(self) -> str:
-        """Return the last of the JSON lines: task, answer and reason."""
+        """Return the last of the JSON lines: task, answer, reason and account."""
         return one_line_json(self._summary()) + "\n"
 
     def end(self) -> str:
@@ -149,7 +184,8 @@ class Trace:
         return "" if self.reason == "answered" else f"STOPPED: {self.reason}"
 
     def _summary(self) -> dict[str, Any]:
-        return {"task": self.task, "answer": self.answer, "reason": self.reason}
+        found = {"task": self.task, "answer": self.answer, "reason": self.reason}
+        return found | {"account": asdict(self.account)}
 
     def __str__(self) -> str:
         return "\n".join(filter(None, [*map(str, self.steps), self.end()]))

@@ -41,7 +41,7 @@ def ablate_options(option: Any) -> None:
 
 def run_ablate(args: argparse.Namespace) -> int:
     """Compare four ways of producing a tool call on the same held-out tasks."""
-    from tinyllm.evaluate.table import costs, families, table
+    from tinyllm.evaluate.table import costs, families, pairs, table
 
     out = writable(args.out) if args.out else None
     try:
@@ -50,7 +50,8 @@ def run_ablate(args: argparse.Namespace) -> int:
         if out is not None:
             print(f"{out} is kept: the same command resumes there", file=sys.stderr)
         raise
-    text = "\n\n".join([table(rows), "solved, by family", families(rows), costs(rows)])
+    parts = [table(rows), pairs(rows), "solved, by family", families(rows), costs(rows)]
+    text = "\n\n".join(filter(None, parts))
     plain = json.dumps([row.to_json() for row in rows], indent=1)
     if out is not None:
         _write(out / REPORT, (plain + "\n").encode())
@@ -64,6 +65,7 @@ def _measured(args: argparse.Namespace, out: Path | None) -> list[Row]:
     """Return a row for each arm under each condition given, in their order."""
     import tinyllm
     from tinyllm.evaluate.ablation import ARMS, USUAL
+    from tinyllm.evaluate.table import row
     from tinyllm.train.tasks import FAMILIES
 
     arms = [ARMS[name] for name in dict.fromkeys(args.arm or ARMS)]
@@ -77,8 +79,13 @@ def _measured(args: argparse.Namespace, out: Path | None) -> list[Row]:
     rows = []
     for condition, files in kept.items():
         lm = tinyllm.load(condition.model)
-        for arm, file in zip(arms, files, strict=True):
-            rows.append(_row(lm, condition, arm, families, args, file))
+        found = {
+            arm.name: _counted(lm, condition, arm, families, args, file)
+            for arm, file in zip(arms, files, strict=True)
+        }
+        for arm in found:
+            free = () if arm == "free" else found.get("free", ())
+            rows.append(row(condition.name, arm, found[arm], free))
     return rows
 
 
@@ -107,17 +114,16 @@ def _conditions(names: Sequence[str], early: str | None) -> list[Condition]:
     return made
 
 
-def _row(
+def _counted(
     lm: Engine,
     condition: Condition,
     arm: Arm,
     families: Sequence[str],
     args: argparse.Namespace,
     kept: OutcomeFile,
-) -> Row:
-    """Return the row of one arm under one condition; measure what is lacking."""
+) -> list[Outcome]:
+    """Return the outcomes of one arm under one condition; measure what is lacking."""
     from tinyllm.evaluate.ablation import outcomes
-    from tinyllm.evaluate.table import row
 
     before = len(kept.outcomes)
     total = sum(max(args.tasks, kept.done(family)) for family in families)
@@ -136,8 +142,7 @@ def _row(
     n = min(kept.done(family) for family in families)
     if n > args.tasks:
         print(f"{n} tasks a family are there already: all count", file=sys.stderr)
-    counted = [o for o in kept.outcomes if o.family in families and o.number < n]
-    return row(condition.name, arm.name, counted)
+    return [o for o in kept.outcomes if o.family in families and o.number < n]
 
 
 def _check_cold(

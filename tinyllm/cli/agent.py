@@ -82,7 +82,8 @@ def _print_end(args: argparse.Namespace, trace: Trace) -> None:
         print(shown_json(trace.json_end().rstrip()))
     else:
         answer = "NO ANSWER" if trace.answer is None else f"ANSWER: {trace.answer}"
-        print("\n".join(filter(None, [trace.end(), answer])), flush=True)
+        account = f"      {trace.account}"
+        print("\n".join(filter(None, [account, trace.end(), answer])), flush=True)
 
 
 def _backend(args: argparse.Namespace) -> tuple[Any, dict[str, Any]]:

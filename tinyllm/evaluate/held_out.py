@@ -7,7 +7,6 @@ solved when the answer is exactly right and every tool it needs was called.
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,12 +18,13 @@ from tinyllm.agent import tools
 from tinyllm.agent.local import LocalBackend
 from tinyllm.agent.loop import Agent
 from tinyllm.agent.trace import Trace
+from tinyllm.evaluate.statistics import percent, spread, wilson
 from tinyllm.progress import ignore
 from tinyllm.train.tasks import Task, make
 
 Progress = Callable[[int], object]
 MAX_STEPS = 5  # of a run; no task needs more than 3
-HEADER = "family     solved         share   95 % interval"
+HEADER = "family     solved          share, %   95 % interval"
 
 
 @dataclass(frozen=True)
@@ -44,28 +44,11 @@ class Score:
         return wilson(self.solved, self.tasks)
 
     def __str__(self) -> str:
-        low, high = self.interval
-        share = self.solved / self.tasks
+        share = percent(self.solved / self.tasks)
         return (
-            f"{self.family:10} {self.solved:4} of {self.tasks:4}   {share:6.1%}"
-            f"   ({low:.1%} to {high:.1%})"
+            f"{self.family:10} {self.solved:4} of {self.tasks:4}   {share:>8}"
+            f"   {spread(self.solved, self.tasks)}"
         )
-
-
-def wilson(k: int, n: int, z: float = 1.96) -> tuple[float, float]:
-    """Return the interval that contains the true share in 95 % of such samples.
-
-    The sample has `k` successes among `n`. Source: Wilson 1927.
-
-    >>> [round(x, 3) for x in wilson(25, 25)]
-    [0.867, 1.0]
-    """
-    share, spread = k / n, z * z / n
-    middle = share + spread / 2
-    half = z * math.sqrt(share * (1 - share) / n + spread / (4 * n))
-    return max(0.0, (middle - half) / (1 + spread)), min(
-        1.0, (middle + half) / (1 + spread)
-    )
 
 
 def registry(task: Task, folder: Path) -> tools.Registry:

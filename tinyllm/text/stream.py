@@ -39,6 +39,11 @@ class TextStream:
             data, self._drop = data.removeprefix(b" "), False
         return self._decoder.decode(data)
 
+    @property
+    def unfinished(self) -> bool:
+        """Return whether bytes are held back that do not make a character yet."""
+        return bool(self._decoder.getstate()[0])
+
     def flush(self) -> str:
         """Return what is left at the end: U+FFFD if a character was never finished."""
         return self._decoder.decode(b"", final=True)

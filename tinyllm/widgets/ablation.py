@@ -3,7 +3,7 @@
 `draw(rows)` has a band for each condition, a line in it for each arm, and a column for
 each metric, those of syntax apart from those of sense. `told(rows)` says the same in
 words, `still(rows)` is the picture with those words, and `explorer(rows)` lets a reader
-choose one condition or one metric. `rows` are those of `verify.tally`.
+choose one condition or one metric. `rows` are those of `evaluate.table`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tinyllm.errors import UsageError
-from tinyllm.evaluate.table import METRICS, SYNTAX, Row, spread
+from tinyllm.evaluate.statistics import spread
+from tinyllm.evaluate.table import METRICS, SYNTAX, Row
 from tinyllm.widgets import picture as look
 from tinyllm.widgets.words import Words
 
@@ -53,7 +54,8 @@ def told(rows: Sequence[Row], metrics: Sequence[str] | None = None) -> str:
 
 
 def _said(row: Row, metric: str) -> str:
-    return f"{METRICS[metric]} {row.counts[metric]} ({spread(row, metric)} %)"
+    count = row.counts[metric]
+    return f"{METRICS[metric]} {count} ({spread(count, row.tasks)} %)"
 
 
 def draw(rows: Sequence[Row], metrics: Sequence[str] | None = None) -> Figure:
